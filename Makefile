@@ -4,7 +4,6 @@ SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 
 KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 TESTED := . cmd/annex cmd/kubectl-annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant samples/devops release e2e/attack
@@ -13,7 +12,7 @@ MODULES := $(TESTED) e2e store/etcd/etcdtest bench
 # for the last package of a module.
 packages = ./... $(patsubst %,./%/...,$(filter-out .,$(1)))
 # Outside go.work, for they would raise the libraries of the others.
-APART := e2e/cluster e2e/conformance bench/peers
+APART := e2e/cluster e2e/conformance bench/peers internal/testing/lint
 
 # kubectl version parses the version that a release build sets.
 KUBECTL_VERSION := -s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/client-go/pkg/version.gitVersion=v1.37.2 \
@@ -109,12 +108,20 @@ race-all: ## run all tests under the race detector: half an hour and more
 lint: ## gofmt on all files, vet and staticcheck on the modules of the workspace
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "$$unformatted"; echo "run gofmt -w on the files above"; exit 1; }
 	@go run ./internal/testing/prose -check .
-	@echo "lint the modules of the workspace" && go vet $(call packages,$(MODULES)) && go run $(STATICCHECK) $(call packages,$(MODULES))
+	@echo "lint the modules of the workspace" && $(call linter,. ./checks) && go vet -vettool=$(CURDIR)/bin/lint/lint $(call packages,$(MODULES))
+
+# Builds programs of the module of lint, which selects their versions, into bin/lint.
+linter = GOWORK=off go -C internal/testing/lint build -o $(CURDIR)/bin/lint/ $(1)
+
+.PHONY: staticcheck
+staticcheck: ## staticcheck with the facts of all dependencies: lint leaves out those that take long to compute
+	@$(call linter,honnef.co/go/tools/cmd/staticcheck) && bin/lint/staticcheck $(call packages,$(MODULES))
 
 # These modules compile k8s.io/kubernetes and its dependencies, which takes minutes.
 .PHONY: lint-apart
 lint-apart: ## vet and staticcheck on the modules outside the workspace, which no test in CI compiles
-	@for m in $(APART); do echo "lint $$m"; (cd $$m && export GOWORK=off && go vet ./... && go run $(STATICCHECK) ./...) || exit 1; done
+	@$(call linter,honnef.co/go/tools/cmd/staticcheck)
+	@for m in $(APART); do echo "lint $$m"; (cd $$m && export GOWORK=off && go vet ./... && $(CURDIR)/bin/lint/staticcheck ./...) || exit 1; done
 
 .PHONY: vuln
 vuln: ## look for known vulnerabilities (needs the vulnerability database)

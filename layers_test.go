@@ -3,6 +3,7 @@ package annex_test
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -168,6 +169,27 @@ func TestLayers_nameTestsThatExist(t *testing.T) {
 	}
 	for name := range wanted {
 		t.Errorf("the Makefile runs %s, which does not exist", name)
+	}
+}
+
+// go vet does not run its own analyzers when it runs the tool of make lint, which has the same.
+func TestLint_hasEveryAnalyzerOfVet(t *testing.T) {
+	t.Parallel()
+	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	passes := func(file string) []string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return regexp.MustCompile(`go/analysis/passes/\w+`).FindAllString(string(text), -1)
+	}
+	vet := passes(filepath.Join(strings.TrimSpace(string(root)), "src", "cmd", "vet", "main.go"))
+	ours := passes("internal/testing/lint/checks/vet.go")
+	if len(vet) == 0 || !slices.Equal(vet, ours) {
+		t.Errorf("internal/testing/lint/checks/vet.go has\n%q\nwant those of go vet:\n%q", ours, vet)
 	}
 }
 
