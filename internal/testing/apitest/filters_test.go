@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -270,7 +269,7 @@ func auditEvents(log auditLog, id string) string {
 	log.t.Helper()
 	var of []auditv1.Event
 	testwait.Until(log.t, "the end of the request "+id, func() bool {
-		of = slices.DeleteFunc(log.events(), func(e auditv1.Event) bool { return string(e.AuditID) != id })
+		of = log.eventsOf(id)
 		last := len(of) - 1
 		// An unauthenticated caller has no other stage.
 		return last >= 0 &&
