@@ -61,6 +61,9 @@ func TestMain(m *testing.M) {
 }
 
 func TestCommandLine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs programs hundreds of times")
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("UPDATE") != "",

@@ -390,6 +390,9 @@ func TestFiles_namespaces(t *testing.T) {
 }
 
 func TestFiles_broken_areReportedAndKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs 29 servers")
+	}
 	t.Parallel()
 	good := handWidget("a", "small")
 	for name, test := range map[string]struct {
