@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,9 +47,10 @@ func variable(t *testing.T, name string) []string {
 	return strings.Fields(strings.ReplaceAll(string(match[1]), "\\\n", " "))
 }
 
-// layer is a line of .ci/turns.
+// layer is a line of .ci/turns. Only turns have seconds and paths.
 type layer struct {
 	when, target string
+	seconds      int
 	paths        []string
 }
 
@@ -65,9 +67,17 @@ func layers(t *testing.T) []layer {
 			continue
 		}
 		if len(words) < 2 {
-			t.Fatalf(".ci/turns: %q: want LAYER TARGET PATH...", line)
+			t.Fatalf(".ci/turns: %q: want LAYER TARGET, and SECONDS PATH... of a turn", line)
 		}
-		all = append(all, layer{words[0], words[1], words[2:]})
+		l := layer{when: words[0], target: words[1]}
+		if l.when == "turn" && len(words) > 2 {
+			var err error
+			if l.seconds, err = strconv.Atoi(words[2]); err != nil {
+				t.Fatalf(".ci/turns: %q: %v", line, err)
+			}
+			l.paths = words[3:]
+		}
+		all = append(all, l)
 	}
 	return all
 }
@@ -120,21 +130,60 @@ func TestLayers_haveEveryTargetThatRunsTests(t *testing.T) {
 	}
 }
 
-// Packages that make test runs with -short are run in full by a layer.
+// Packages with tests that -short leaves out or shortens, as make test does, are run in full by a layer.
 func TestLayers_runEveryShortenedPackage(t *testing.T) {
 	t.Parallel()
-	in := map[string]bool{}
+	when := map[string]string{}
 	for _, l := range layers(t) {
-		in[l.target] = l.when == "turn"
+		when[l.target] = l.when
 	}
-	for _, shortened := range variable(t, "SHORTENED") {
-		if !slices.ContainsFunc(targets(t), func(target target) bool {
-			call, _, _ := strings.Cut(target.recipe, "-count=1")
-			return in[target.name] && !strings.Contains(target.recipe, "-short") &&
-				slices.Contains(regexp.MustCompile(`[ ,]`).Split(call, -1), shortened)
-		}) {
-			t.Errorf("make test shortens %s, and no target of .ci/turns that has turns runs it in full", shortened)
+	var full []string
+	for _, target := range targets(t) {
+		call, _, is := strings.Cut(target.recipe, "-count=1")
+		if is && when[target.name] == "turn" && !strings.Contains(target.recipe, "-short") {
+			full = append(full, regexp.MustCompile(`[\s,]+`).Split(call, -1)...)
 		}
+	}
+	shortens := regexp.MustCompile(`testing\.Short\(\)|storetest\.Trials\(`)
+	n := 0
+	check := func(module, path string, entry fs.DirEntry) error {
+		if entry.IsDir() {
+			_, err := os.Stat(filepath.Join(path, "go.mod"))
+			if path != module && (err == nil || entry.Name() == "testdata" || entry.Name()[0] == '.') {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if !shortens.Match(text) {
+			return err
+		}
+		n++
+		dir := filepath.ToSlash(filepath.Dir(path))
+		if !slices.ContainsFunc(full, func(pattern string) bool {
+			below, all := strings.CutSuffix(strings.TrimPrefix(pattern, "./"), "/...")
+			return below == dir || all && strings.HasPrefix(dir, below+"/")
+		}) {
+			t.Errorf("make test shortens tests of %s, and no target of .ci/turns that has turns runs them in full", path)
+		}
+		return nil
+	}
+	for _, module := range variable(t, "TESTED") {
+		err := filepath.WalkDir(module, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			return check(module, path, entry)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n == 0 {
+		t.Fatal("no file shortens tests: the pattern of this test is wrong")
 	}
 }
 
