@@ -47,7 +47,7 @@ modules:
 
 .PHONY: test
 test: modules ## run all tests but the long ones, which have turns
-	@$(call tested,$(call packages,$(TESTED)),-short -vet=off -timeout 30m) # make lint vets
+	@$(call tested,$$(go list $(call packages,$(filter-out samples/%,$(TESTED))) | grep -v '/internal/testing/apitest/controlplane$$'),-short -vet=off -timeout 30m) # make lint vets
 
 # The targets that CI runs in turn, as .ci/turns says: each is some minutes.
 .PHONY: test-house
@@ -76,7 +76,16 @@ test-storage: ## the suites of every storage with their faults, kills and histor
 
 .PHONY: test-server
 test-server: ## the whole server with its random requests, full disks, memory and time limits
-	@$(call tested,./internal/testing/apitest/... ./internal/wire/managed,-count=1 -vet=off -timeout 30m)
+	@$(call tested,./internal/testing/apitest ./internal/testing/apitest/queries ./internal/wire/managed,-count=1 -vet=off -timeout 30m)
+
+# Each binary of these two links a whole server, which takes ten seconds and more, and runs many.
+.PHONY: test-samples
+test-samples: ## the tests of the samples, which make lint compiles
+	@$(call tested,$(patsubst %,./%/...,$(filter samples/%,$(TESTED))),-count=1 -vet=off -timeout 30m)
+
+.PHONY: test-controlplane
+test-controlplane: ## whole servers with the API of a control plane
+	@$(call tested,./internal/testing/apitest/controlplane,-count=1 -vet=off -timeout 30m)
 
 # The other packages that -short shortens.
 .PHONY: test-parts
