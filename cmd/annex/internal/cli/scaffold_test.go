@@ -153,6 +153,9 @@ var steps = []struct{ file, command string }{
 
 // The trees are reviewed as a diff; UPDATE=1 rewrites them.
 func TestScaffold_trees(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes a project for each verb")
+	}
 	checkout := root(t)
 	trees, err := filepath.Abs("testdata/trees")
 	if err != nil {
