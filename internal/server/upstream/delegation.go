@@ -92,6 +92,16 @@ func (d *Delegate) readFirst(ctx context.Context) {
 	}
 }
 
+// waitForHooks returns when the hooks that wait for the caches of readFirst have seen them, which takes 100 ms at most.
+func (d *Delegate) waitForHooks() {
+	if d == nil {
+		return
+	}
+	for _, done := range d.Server.MuxAndDiscoveryCompleteSignals() {
+		<-done
+	}
+}
+
 // join prepares both servers. Nothing can be installed in them afterwards.
 func (d *Delegate) join(front *server.GenericAPIServer, v2 *common.Config, v3 *openAPIv3Builder) error {
 	prepare := func() error {

@@ -365,7 +365,15 @@ func add(to map[string]map[string]rest.Storage, gv schema.GroupVersion, storage 
 // which may take until requests are answered.
 func (s *Server) Start(ctx context.Context) {
 	s.delegate.readFirst(ctx)
-	s.generic.RunPostStartHooks(ctx)
+	if ctx.Err() != nil {
+		return // a hook that fails, even because its context has ended, ends the process
+	}
+	hooks, end := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		s.delegate.waitForHooks()
+		end()
+	})
+	s.generic.RunPostStartHooks(hooks)
 }
 
 // CheckStreams ends long-running requests whose callers lose the credential or the rights with which they began. It

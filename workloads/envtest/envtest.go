@@ -1,0 +1,256 @@
+// Package envtest is controller-runtime's package of that name, with a control plane inside the test's own process. A suite
+// changes one import line:
+//
+//	import "github.com/annexapi/annex/workloads/envtest"
+//
+// There is no kube-apiserver, no etcd, and no file to download: Start takes a few hundred milliseconds, and nothing stays
+// behind when the process ends. CRDs, webhooks and users are set up by the same fields and methods.
+package envtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/controlplane"
+	"github.com/annexapi/annex/store/memory"
+	"github.com/annexapi/annex/workloads"
+)
+
+// These types and functions are controller-runtime's.
+type (
+	// CRDInstallOptions are the options for installing CustomResourceDefinitions.
+	CRDInstallOptions = envtest.CRDInstallOptions
+	// WebhookInstallOptions are the options for serving webhooks.
+	WebhookInstallOptions = envtest.WebhookInstallOptions
+	// ControlPlane configures the processes of controller-runtime's environment; there are none here.
+	ControlPlane = envtest.ControlPlane
+	// User is the name and the groups of a user.
+	User = envtest.User
+)
+
+// InstallCRDs installs CustomResourceDefinitions and waits until their objects are served.
+func InstallCRDs(config *rest.Config, options CRDInstallOptions) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	return envtest.InstallCRDs(config, options)
+}
+
+// UninstallCRDs deletes CustomResourceDefinitions.
+func UninstallCRDs(config *rest.Config, options CRDInstallOptions) error {
+	return envtest.UninstallCRDs(config, options)
+}
+
+// Environment is a control plane for a test. Its fields have the names and meanings of controller-runtime's, except that
+// fields about programs and their files have no effect: there are none. Its zero value is usual. It must not be used
+// concurrently.
+type Environment struct {
+	// ControlPlane may not have arguments: no process gets them.
+	ControlPlane ControlPlane
+	// Scheme has the types whose conversion webhooks are served. Nil means client-go's.
+	Scheme *runtime.Scheme
+	// Config is the administrator's client configuration, which Start sets. With UseExistingCluster, it is the
+	// configuration of that cluster; nil means the usual one of the user.
+	Config *rest.Config
+	// KubeConfig is a kubeconfig with the content of Config, which Start sets.
+	KubeConfig []byte
+
+	CRDInstallOptions     CRDInstallOptions
+	WebhookInstallOptions WebhookInstallOptions
+	// ErrorIfCRDPathMissing makes a missing path an error of Start.
+	ErrorIfCRDPathMissing bool
+	// CRDs and CRDDirectoryPaths are added to those of CRDInstallOptions.
+	CRDs              []*apiextensionsv1.CustomResourceDefinition
+	CRDDirectoryPaths []string
+
+	// UseExistingCluster uses the cluster of Config instead. Nil is decided by the environment variable
+	// USE_EXISTING_CLUSTER, whose value true means true.
+	UseExistingCluster *bool
+	// LikeCluster deletes namespaces, collects garbage and creates service accounts, as a cluster does and
+	// controller-runtime's environment does not.
+	LikeCluster bool
+
+	// ControlPlaneStartTimeout bounds the start; 0 means 20 seconds. ControlPlaneStopTimeout bounds the wait for requests in
+	// flight at the end; 0 means a second.
+	ControlPlaneStartTimeout, ControlPlaneStopTimeout time.Duration
+
+	// These fields have no effect.
+	DownloadBinaryAssets                                      bool
+	DownloadBinaryAssetsVersion, DownloadBinaryAssetsIndexURL string
+	BinaryAssetsDirectory                                     string
+	AttachControlPlaneOutput                                  bool
+
+	inner  *envtest.Environment
+	server *server
+}
+
+// Start starts the control plane and installs CustomResourceDefinitions and webhooks. It returns the administrator's client
+// configuration. After an error, nothing is left running.
+func (e *Environment) Start() (*rest.Config, error) {
+	if e.inner != nil {
+		return nil, errors.New("start the environment: it has been started already")
+	}
+	if !e.usesExistingCluster() {
+		if err := e.startServer(); err != nil {
+			return nil, fmt.Errorf("start the environment: %w", err)
+		}
+	}
+	existing := true
+	inner := &envtest.Environment{
+		Scheme: e.Scheme, Config: e.Config, KubeConfig: e.KubeConfig, UseExistingCluster: &existing,
+		CRDInstallOptions: e.CRDInstallOptions, WebhookInstallOptions: e.WebhookInstallOptions,
+		ErrorIfCRDPathMissing: e.ErrorIfCRDPathMissing, CRDs: e.CRDs, CRDDirectoryPaths: e.CRDDirectoryPaths,
+	}
+	config, err := inner.Start()
+	if err != nil {
+		return nil, errors.Join(err, inner.WebhookInstallOptions.Cleanup(), e.stopServer())
+	}
+	e.inner = inner
+	e.Scheme, e.Config, e.KubeConfig, e.CRDs = inner.Scheme, inner.Config, inner.KubeConfig, inner.CRDs
+	e.CRDInstallOptions, e.WebhookInstallOptions = inner.CRDInstallOptions, inner.WebhookInstallOptions
+	return config, nil
+}
+
+// Stop ends the control plane. Its objects are gone. It does nothing for an environment that is not started.
+func (e *Environment) Stop() error {
+	var err error
+	if e.inner != nil {
+		err = e.inner.Stop()
+		e.inner = nil
+	}
+	return errors.Join(err, e.stopServer())
+}
+
+// AddUser adds a user with a client certificate to an environment that is started. base has further settings of the user's
+// client configuration; nil means none.
+func (e *Environment) AddUser(user User, base *rest.Config) (*AuthenticatedUser, error) {
+	if e.server == nil {
+		return nil, errors.New("add a user: the environment has no control plane of its own that is started")
+	}
+	return e.server.addUser(user, base)
+}
+
+func (e *Environment) usesExistingCluster() bool {
+	if e.UseExistingCluster == nil {
+		return strings.EqualFold(os.Getenv("USE_EXISTING_CLUSTER"), "true")
+	}
+	return *e.UseExistingCluster
+}
+
+func (e *Environment) startServer() error {
+	if args := e.ControlPlane.GetAPIServer().Configure().AsStrings(nil); len(args) > 0 {
+		return fmt.Errorf("ControlPlane has arguments of a kube-apiserver, %s, and there is no process to get them: "+
+			"use KUBEBUILDER_ASSETS=$(annex envtest) and controller-runtime's package", strings.Join(args, " "))
+	}
+	timeout := e.ControlPlaneStartTimeout
+	if timeout == 0 {
+		timeout = 20 * time.Second
+	}
+	s, err := startServer(timeout, e.ControlPlaneStopTimeout, e.LikeCluster)
+	if err != nil {
+		return err
+	}
+	admin, err := s.addUser(User{Name: "admin", Groups: []string{"system:masters"}}, &rest.Config{QPS: 1000, Burst: 2000})
+	if err != nil {
+		return errors.Join(err, s.stop())
+	}
+	e.server, e.Config = s, admin.Config()
+	return nil
+}
+
+func (e *Environment) stopServer() error {
+	if e.server == nil {
+		return nil
+	}
+	s := e.server
+	e.server, e.Config, e.KubeConfig = nil, nil, nil
+	return s.stop()
+}
+
+// server is a control plane in this process.
+type server struct {
+	authority *authority
+	url       string
+	trusted   []byte
+	cancel    context.CancelFunc
+	done      chan error
+	// dir has the certificate of the authority.
+	dir string
+}
+
+// startServer returns when the server is ready.
+func startServer(timeout, stopTimeout time.Duration, likeCluster bool) (s *server, err error) {
+	s = &server{done: make(chan error, 1)}
+	if s.authority, err = newAuthority(); err != nil {
+		return nil, err
+	}
+	if s.dir, err = os.MkdirTemp("", "annex-envtest-"); err != nil {
+		return nil, fmt.Errorf("keep the certificate of users: %w", err)
+	}
+	file := filepath.Join(s.dir, "ca.crt")
+	if err := os.WriteFile(file, s.authority.certificate(), 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("keep the certificate of users: %w", err), os.RemoveAll(s.dir))
+	}
+	if stopTimeout == 0 {
+		stopTimeout = time.Second
+	}
+	options := annex.Options{Storage: memory.Storage(), Listen: "127.0.0.1:0", ClientCAFile: file, ShutdownTimeout: stopTimeout}
+	if !likeCluster {
+		options.Controllers = []string{}
+		options.Admission.DisablePlugins = []string{"ServiceAccount"}
+	}
+	definition := annex.Server{
+		Name: "envtest", ControlPlane: controlplane.New(controlplane.Options{Extension: workloads.New(workloads.Options{})}),
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	instance, err := annex.New(ctx, definition, options)
+	if err != nil {
+		cancel()
+		return nil, errors.Join(err, os.RemoveAll(s.dir))
+	}
+	ready := make(chan struct{})
+	go func() { s.done <- instance.Run(ctx, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-s.done:
+		s.done <- nil
+		return nil, errors.Join(fmt.Errorf("the control plane ended before it was ready: %w", err), s.stop())
+	case <-time.After(timeout):
+		return nil, errors.Join(fmt.Errorf("the control plane is not ready after %s", timeout), s.stop())
+	}
+	config, err := instance.ClientConfig()
+	if err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	s.url, s.trusted = instance.URL(), slices.Clone(config.CAData)
+	return s, nil
+}
+
+func (s *server) stop() error {
+	s.cancel()
+	return errors.Join(<-s.done, os.RemoveAll(s.dir))
+}
+
+func (s *server) addUser(user User, base *rest.Config) (*AuthenticatedUser, error) {
+	certificate, key, err := s.authority.issue(user.Name, user.Groups)
+	if err != nil {
+		return nil, fmt.Errorf("add the user %s: %w", user.Name, err)
+	}
+	config := &rest.Config{}
+	if base != nil {
+		config = rest.CopyConfig(base)
+	}
+	config.Host = s.url
+	config.TLSClientConfig = rest.TLSClientConfig{CAData: s.trusted, CertData: certificate, KeyData: key}
+	return &AuthenticatedUser{config}, nil
+}
