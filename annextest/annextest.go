@@ -6,13 +6,12 @@ package annextest
 
 import (
 	"context"
-	"net"
-	"sync"
 	"testing"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/base/dialed"
 	"github.com/annexapi/annex/store/memory"
 )
 
@@ -39,10 +38,10 @@ func StartWith(t testing.TB, server annex.Server, options annex.Options) *rest.C
 	ready := make(chan struct{})
 	done := make(chan error, 1)
 	go func() { done <- instance.Run(ctx, func() { close(ready) }) }()
-	connections := &dialer{}
+	connections := &dialed.Connections{}
 	t.Cleanup(func() {
 		cancel()
-		connections.close()
+		connections.Close()
 		if err := <-done; err != nil {
 			t.Errorf("server %s: %v", server.Name, err)
 		}
@@ -58,32 +57,6 @@ func StartWith(t testing.TB, server annex.Server, options annex.Options) *rest.C
 		t.Fatalf("client configuration of server %s: %v", server.Name, err)
 	}
 	config.QPS = -1
-	config.Dial = connections.dial
+	config.Dial = connections.Dial
 	return config
-}
-
-// dialer keeps track of the connections that a test's clients leave open, and closes them, so that the server need
-// not wait for them to become idle.
-type dialer struct {
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.conns = append(d.conns, conn)
-	return conn, nil
-}
-
-func (d *dialer) close() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, conn := range d.conns {
-		conn.Close()
-	}
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/controlplane"
+	"github.com/annexapi/annex/internal/base/dialed"
 	"github.com/annexapi/annex/store/memory"
 	"github.com/annexapi/annex/workloads"
 )
@@ -178,11 +179,12 @@ func (e *Environment) stopServer() error {
 
 // server is a control plane in this process.
 type server struct {
-	authority *authority
-	url       string
-	trusted   []byte
-	cancel    context.CancelFunc
-	done      chan error
+	authority   *authority
+	url         string
+	trusted     []byte
+	cancel      context.CancelFunc
+	done        chan error
+	connections dialed.Connections
 	// dir has the certificate of the authority.
 	dir string
 }
@@ -238,6 +240,7 @@ func startServer(timeout, stopTimeout time.Duration, likeCluster bool) (s *serve
 
 func (s *server) stop() error {
 	s.cancel()
+	s.connections.Close()
 	return errors.Join(<-s.done, os.RemoveAll(s.dir))
 }
 
@@ -250,7 +253,7 @@ func (s *server) addUser(user User, base *rest.Config) (*AuthenticatedUser, erro
 	if base != nil {
 		config = rest.CopyConfig(base)
 	}
-	config.Host = s.url
+	config.Host, config.Dial = s.url, s.connections.Dial
 	config.TLSClientConfig = rest.TLSClientConfig{CAData: s.trusted, CertData: certificate, KeyData: key}
 	return &AuthenticatedUser{config}, nil
 }
