@@ -6,7 +6,7 @@ SHELL := /bin/bash
 KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
-TESTED := . cmd/annex cmd/kubectl-annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant samples/devops release e2e/attack
+TESTED := . cmd/annex cmd/kubectl-annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant samples/devops workloads release e2e/attack
 BESIDE := e2e store/etcd/etcdtest bench
 MODULES := $(TESTED) $(BESIDE)
 # The packages of modules of the workspace, for one command: packages that several need are loaded once, and no processor waits

@@ -5,9 +5,9 @@
 //	release proxy VERSION FOLDER   write the module proxy's files for these tags
 //
 // A module is released by a tag, and `go install MODULE@VERSION` rejects a go.mod with replace lines. The modules of
-// the tool and of the kubectl plugin have one, because they are developed beside the library. So their tags stand on
-// a commit above HEAD, which is on no branch: there they require the library's release, and their go.sum has that
-// release's hash.
+// workloads, of the tool and of the kubectl plugin have some, because they are developed beside the library. So their tags
+// stand on commits above HEAD, which are on no branch: there they require releases, and their go.sum has the hashes of
+// these releases. The tool requires the release of workloads, so it has a commit of its own, above that of workloads.
 package main
 
 import (
@@ -30,10 +30,14 @@ import (
 )
 
 const (
-	library = "github.com/annexapi/annex"
-	tool    = "cmd/annex"         // the folder of the tool's module
-	plugin  = "cmd/kubectl-annex" // the folder of the kubectl plugin's
+	library   = "github.com/annexapi/annex"
+	workloads = "workloads"         // the folder of the module of that name
+	tool      = "cmd/annex"         // the folder of the tool's module
+	plugin    = "cmd/kubectl-annex" // the folder of the kubectl plugin's
 )
+
+// folders are the folders of the modules beside the library, in the order of their release.
+var folders = []string{workloads, tool, plugin}
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -99,35 +103,29 @@ func tag(top, version string) (err error) {
 	if err := serve(top, "HEAD", "", library, version, files); err != nil {
 		return err
 	}
-	for _, dir := range []string{tool, plugin} {
-		if err := require(filepath.Join(checkout, dir), version, files); err != nil {
-			return err
-		}
-	}
-	if _, err := git(
-		checkout,
-		"commit",
-		"--quiet",
-		"--all",
-		"--message",
-		fmt.Sprintf(
-			"cmd: requires %s %s\n\nThe commit of the tags %s, which is on no branch.",
-			library,
-			version,
-			strings.Join(tags(version)[1:], " and "),
-		),
-	); err != nil {
-		return err
-	}
 	head, err := git(top, "rev-parse", "HEAD")
 	if err != nil {
 		return err
 	}
-	above, err := git(checkout, "rev-parse", "HEAD")
-	if err != nil {
-		return err
+	commits := []string{head}
+	for i, dir := range folders {
+		if err := require(filepath.Join(checkout, dir), version, files); err != nil {
+			return err
+		}
+		message := fmt.Sprintf("%s: require releases of %s\n\nThe commit of the tag %s, which is on no branch.", dir, version, tags(version)[i+1])
+		if _, err := git(checkout, "commit", "--quiet", "--all", "--message", message); err != nil {
+			return err
+		}
+		above, err := git(checkout, "rev-parse", "HEAD")
+		if err != nil {
+			return err
+		}
+		if err := serve(top, above, dir, library+"/"+dir, version, files); err != nil {
+			return err
+		}
+		commits = append(commits, above)
 	}
-	for i, commit := range []string{head, above, above} {
+	for i, commit := range commits {
 		if _, err := git(top, "tag", "--annotate", "--message", "Annex "+version, tags(version)[i], commit); err != nil {
 			return err
 		}
@@ -136,13 +134,17 @@ func tag(top, version string) (err error) {
 	return nil
 }
 
-// tags returns the tags of the library, of the tool and of the plugin.
+// tags returns the tags of the library and of the modules of folders.
 func tags(version string) []string {
-	return []string{version, tool + "/" + version, plugin + "/" + version}
+	all := []string{version}
+	for _, dir := range folders {
+		all = append(all, dir+"/"+version)
+	}
+	return all
 }
 
-// require makes the module in dir require the library's release, whose archive is in the proxy files, instead of the
-// folder beside it.
+// require makes the module in dir require the releases, whose archives are in the proxy files, of the modules that it
+// replaces by folders.
 func require(dir, version, files string) error {
 	path := filepath.Join(dir, "go.mod")
 	text, err := os.ReadFile(path)
@@ -153,11 +155,15 @@ func require(dir, version, files string) error {
 	if err != nil {
 		return err
 	}
-	if err := mod.DropReplace(library, ""); err != nil {
-		return err
-	}
-	if err := mod.AddRequire(library, version); err != nil {
-		return err
+	var required []string
+	for _, own := range []string{library, library + "/" + workloads} {
+		if !slices.ContainsFunc(mod.Replace, func(r *modfile.Replace) bool { return r.Old.Path == own }) {
+			continue
+		}
+		required = append(required, own)
+		if err := errors.Join(mod.DropReplace(own, ""), mod.AddRequire(own, version)); err != nil {
+			return err
+		}
 	}
 	mod.Cleanup()
 	if len(mod.Replace) > 0 {
@@ -170,22 +176,24 @@ func require(dir, version, files string) error {
 		return err
 	}
 
-	served := filepath.Join(files, filepath.FromSlash(library), "@v", version)
-	archive, err := dirhash.HashZip(served+".zip", dirhash.Hash1)
-	if err != nil {
-		return err
-	}
-	gomod, err := dirhash.Hash1([]string{"go.mod"}, func(string) (io.ReadCloser, error) { return os.Open(served + ".mod") })
-	if err != nil {
-		return err
-	}
 	path = filepath.Join(dir, "go.sum")
 	sums, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	lines := append(strings.Split(strings.TrimSpace(string(sums)), "\n"),
-		fmt.Sprintf("%s %s %s", library, version, archive), fmt.Sprintf("%s %s/go.mod %s", library, version, gomod))
+	lines := strings.Split(strings.TrimSpace(string(sums)), "\n")
+	for _, own := range required {
+		served := filepath.Join(files, filepath.FromSlash(own), "@v", version)
+		archive, err := dirhash.HashZip(served+".zip", dirhash.Hash1)
+		if err != nil {
+			return err
+		}
+		gomod, err := dirhash.Hash1([]string{"go.mod"}, func(string) (io.ReadCloser, error) { return os.Open(served + ".mod") })
+		if err != nil {
+			return err
+		}
+		lines = append(lines, fmt.Sprintf("%s %s %s", own, version, archive), fmt.Sprintf("%s %s/go.mod %s", own, version, gomod))
+	}
 	slices.Sort(lines)
 	return os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644)
 }
@@ -199,7 +207,7 @@ func proxy(top, version, folder string) error {
 	if err := serve(top, tags(version)[0], "", library, version, folder); err != nil {
 		return err
 	}
-	for i, dir := range []string{tool, plugin} {
+	for i, dir := range folders {
 		if err := serve(top, tags(version)[i+1], dir, library+"/"+dir, version, folder); err != nil {
 			return err
 		}
