@@ -30,7 +30,7 @@ import (
 	scheduling "k8s.io/kubernetes/pkg/registry/scheduling/rest"
 	storage "k8s.io/kubernetes/pkg/registry/storage/rest"
 
-	// The types of these groups, and of those that they convert to.
+	// The types of these groups, and of groups that share their kinds.
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
 	_ "k8s.io/kubernetes/pkg/apis/autoscaling/install"
 	_ "k8s.io/kubernetes/pkg/apis/batch/install"
@@ -69,7 +69,7 @@ func providers(client kubernetes.Interface, authorize authorizer.Authorizer) []p
 	}
 }
 
-// versions returns the versions that a kube-apiserver serves by default: those that are generally available.
+// versions returns the versions that a kube-apiserver serves by default: all that are generally available.
 func versions() *serverstorage.ResourceConfig {
 	enabled := serverstorage.NewResourceConfig()
 	enabled.EnableVersions(

@@ -79,8 +79,11 @@ func TestDiscovery_likeKubeAPIServer(t *testing.T) {
 	var lines []string
 	for _, l := range lists {
 		for _, r := range l.APIResources {
-			lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s %s namespaced=%t %s %s %s",
-				l.GroupVersion, r.Name, r.Kind, r.Namespaced, strings.Join(r.Verbs, ","), strings.Join(r.ShortNames, ","), strings.Join(r.Categories, ","))))
+			line := fmt.Sprintf("%s %s %s namespaced=%t", l.GroupVersion, r.Name, r.Kind, r.Namespaced)
+			for _, names := range [][]string{r.Verbs, r.ShortNames, r.Categories} {
+				line += " " + strings.Join(names, ",")
+			}
+			lines = append(lines, strings.TrimSpace(line))
 		}
 	}
 	slices.Sort(lines)
@@ -126,7 +129,8 @@ func TestDeployment_defaultsAndRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := patched.Spec.Template.Spec.Containers; *patched.Spec.Replicas != 3 || len(c) != 1 || c[0].Image != "j" || patched.Generation != 3 {
+	c := patched.Spec.Template.Spec.Containers
+	if *patched.Spec.Replicas != 3 || len(c) != 1 || c[0].Image != "j" || patched.Generation != 3 {
 		t.Errorf("patched %+v of generation %d", patched.Spec, patched.Generation)
 	}
 	applied, err := all.Apply(t.Context(), appsapply.Deployment("d", "default").WithSpec(appsapply.DeploymentSpec().WithReplicas(5)),
@@ -139,11 +143,13 @@ func TestDeployment_defaultsAndRules(t *testing.T) {
 	}
 	patched.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "b"}}
 	patched.ResourceVersion = ""
-	if _, err := all.Update(t.Context(), patched, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "immutable") {
+	_, err = all.Update(t.Context(), patched, metav1.UpdateOptions{})
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "immutable") {
 		t.Errorf("change of the selector: %v", err)
 	}
 	applied.Spec.Template.Labels = nil
-	if _, err := all.Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "e"}, Spec: applied.Spec}, metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+	other := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "e"}, Spec: applied.Spec}
+	if _, err := all.Create(t.Context(), other, metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("create with a selector that does not match: %v", err)
 	}
 }
@@ -151,7 +157,8 @@ func TestDeployment_defaultsAndRules(t *testing.T) {
 func TestPod_subresources(t *testing.T) {
 	client, _ := start(t)
 	ctx, all := t.Context(), client.CoreV1().Pods("default")
-	if _, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: labels}, Spec: podSpec()}
@@ -159,10 +166,12 @@ func TestPod_subresources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if made.Status.Phase != corev1.PodPending || made.Spec.ServiceAccountName != "default" || *made.Spec.Priority != 0 || len(made.Spec.Tolerations) != 2 {
+	spec := made.Spec
+	if made.Status.Phase != corev1.PodPending || spec.ServiceAccountName != "default" || *spec.Priority != 0 || len(spec.Tolerations) != 2 {
 		t.Errorf("created %+v, want the defaults of all admission plugins", made)
 	}
-	if err := all.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"}}, metav1.CreateOptions{}); err != nil {
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"}}
+	if err := all.Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for selector, want := range map[string]int{"spec.nodeName=n": 1, "spec.nodeName=": 0, "status.phase=Pending": 1} {
@@ -190,7 +199,8 @@ func TestPod_subresources(t *testing.T) {
 		t.Fatal(err)
 	}
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
-	once := client.CoreV1().RESTClient().Post().MaxRetries(0).Namespace("default").Resource("pods").Name("p").SubResource("eviction").Body(eviction)
+	once := client.CoreV1().RESTClient().Post().MaxRetries(0).
+		Namespace("default").Resource("pods").Name("p").SubResource("eviction").Body(eviction)
 	if err := once.Do(ctx).Error(); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("eviction against a budget that no controller has computed: %v", err)
 	}
@@ -247,7 +257,8 @@ func TestService_addressesSurviveRestart(t *testing.T) {
 func TestNamespace_deletionDeletesPods(t *testing.T) {
 	client, _ := start(t)
 	ctx := t.Context()
-	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{}); err != nil {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, create := range []func() error{
@@ -271,7 +282,8 @@ func TestNamespace_deletionDeletesPods(t *testing.T) {
 		}
 	}
 	// StorageObjectInUseProtection adds a finalizer, which a controller that does not run here would remove.
-	if _, err := client.CoreV1().PersistentVolumeClaims("a").Patch(ctx, "c", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	claims, without := client.CoreV1().PersistentVolumeClaims("a"), []byte(`{"metadata":{"finalizers":null}}`)
+	if _, err := claims.Patch(ctx, "c", types.MergePatchType, without, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.CoreV1().Namespaces().Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
@@ -287,7 +299,8 @@ func TestNamespace_deletionDeletesPods(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		watched, err := client.CoreV1().Namespaces().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=a", TimeoutSeconds: new(int64(1))})
+		options := metav1.ListOptions{FieldSelector: "metadata.name=a", TimeoutSeconds: new(int64(1))}
+		watched, err := client.CoreV1().Namespaces().Watch(ctx, options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,13 +310,16 @@ func TestNamespace_deletionDeletesPods(t *testing.T) {
 }
 
 func TestController_namespaceControllerOffKeepsNamespaces(t *testing.T) {
-	client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, define(workloads.Options{}),
-		annex.Options{Storage: memory.Storage(), Controllers: []string{}, Admission: annex.AdmissionOptions{DisablePlugins: []string{"ServiceAccount"}}}))
+	options := annex.Options{Storage: memory.Storage(), Controllers: []string{}}
+	options.Admission.DisablePlugins = []string{"ServiceAccount"}
+	client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, define(workloads.Options{}), options))
 	ctx := t.Context()
-	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{}); err != nil {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.CoreV1().Pods("a").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: podSpec()}, metav1.CreateOptions{}); err != nil {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: podSpec()}
+	if _, err := client.CoreV1().Pods("a").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		t.Errorf("a pod without service accounts: %v", err)
 	}
 	if err := client.CoreV1().Namespaces().Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {

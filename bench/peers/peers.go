@@ -272,9 +272,11 @@ func (p *peer) readyNow() error {
 }
 
 // definition is the kind as a CustomResourceDefinition: the same fields, the same rules for them, and no more.
-const definition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"flunders.wardle.example.com"},
-"spec":{"group":"wardle.example.com","scope":"Namespaced","names":{"plural":"flunders","singular":"flunder","kind":"Flunder","listKind":"FlunderList"},
-"versions":[{"name":"v1alpha1","served":true,"storage":true,"subresources":{"status":{}},"schema":{"openAPIV3Schema":{"type":"object","properties":{
+const definition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+"metadata":{"name":"flunders.wardle.example.com"},"spec":{"group":"wardle.example.com","scope":"Namespaced",
+"names":{"plural":"flunders","singular":"flunder","kind":"Flunder","listKind":"FlunderList"},
+"versions":[{"name":"v1alpha1","served":true,"storage":true,"subresources":{"status":{}},
+"schema":{"openAPIV3Schema":{"type":"object","properties":{
 "spec":{"type":"object","properties":{"reference":{"type":"string"},"referenceType":{"type":"string","enum":["Flunder","Fischer"]}}},
 "status":{"type":"object"}}}}}]}}`
 

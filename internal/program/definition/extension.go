@@ -16,8 +16,8 @@ type Extension interface {
 	// Replaces returns built-in kinds of the control plane, by their resources, in whose place the extension serves its
 	// own.
 	Replaces() []schema.GroupResource
-	// AdmissionPlugins returns the names of the extension's admission plugins: those that run unless they are disabled, and
-	// those that run only if they are enabled.
+	// AdmissionPlugins returns the names of the extension's admission plugins. Plugins of on run unless they are disabled,
+	// plugins of off only if they are enabled.
 	AdmissionPlugins() (on, off []string)
 	// Open makes the endpoints of a server that is built but does not run yet.
 	Open(Host) (*Extended, error)

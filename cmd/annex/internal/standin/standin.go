@@ -2,7 +2,7 @@
 // that Assets makes has the tool itself under these names, and the tool behaves by the name under which it is started.
 //
 // The kube-apiserver is a control plane with all kinds of a kube-apiserver and objects in memory. It accepts the flags of a
-// kube-apiserver: it does what a flag says, or ignores flags that cannot change a test, or refuses to start. The etcd is
+// kube-apiserver: it obeys a flag, or ignores flags that cannot change a test, or refuses to start. The etcd is
 // healthy and keeps nothing, because the other process is the store.
 package standin
 
@@ -18,7 +18,7 @@ import (
 type Personality string
 
 const (
-	// LikeEnvtest does what a kube-apiserver does alone: namespaces stay Terminating, nothing collects garbage, and no
+	// LikeEnvtest does the work of a kube-apiserver alone: namespaces stay Terminating, nothing collects garbage, and no
 	// controller creates service accounts.
 	LikeEnvtest Personality = "like-envtest"
 	// LikeCluster runs the controllers of a control plane, too.
