@@ -147,8 +147,12 @@ lint-apart: ## vet and staticcheck on the modules outside the workspace, which n
 vuln: ## look for known vulnerabilities (needs the vulnerability database)
 	@for m in $(MODULES); do (cd $$m && go run $(GOVULNCHECK) ./...) || exit 1; done
 
+.PHONY: foreign-suites
+foreign-suites: ## the suites of other projects that use envtest, against annex envtest (PERSONALITY=like-cluster)
+	e2e/suites/run $(PERSONALITY)
+
 .PHONY: release
-release: ## tag the library, the tool and the kubectl plugin (VERSION=v0.1.0)
+release: ## tag the library, module workloads, the tool and the kubectl plugin (VERSION=v0.1.0)
 	GOWORK=off go -C release run . tag $(VERSION)
 
 .PHONY: release-try

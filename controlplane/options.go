@@ -13,12 +13,19 @@ func (p plane) With(o define.PlaneOptions) (definition.ControlPlane, error) {
 		p.kinds.EventTTL = o.EventTTL
 	}
 	p.crds = slices.Concat(p.crds, o.CRDs)
-	p.kinds.RuntimeConfig = o.RuntimeConfig
 	if o.Workloads != nil {
 		if *o.Workloads && p.extension == nil {
 			return nil, define.ErrNoExtension
 		}
 		p.extends = *o.Workloads && p.extension != nil
+	}
+	p.kinds.RuntimeConfig = o.RuntimeConfig
+	if p.extends {
+		extension, err := p.extension.With(o.RuntimeConfig)
+		if err != nil {
+			return nil, err
+		}
+		p.extension, p.kinds.Elsewhere = extension, extension.Serves
 	}
 	if _, err := p.kinds.Groups(); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,6 +43,8 @@ type coreGroup struct {
 	shared    informers.SharedInformerFactory
 	authorize authorizer.Authorizer
 	storage   generic.RESTOptionsGetter
+	// runtimeConfig turns kinds off.
+	runtimeConfig map[string]bool
 }
 
 func (g coreGroup) open() (*server.APIGroupInfo, *services, error) {
@@ -62,6 +65,11 @@ func (g coreGroup) open() (*server.APIGroupInfo, *services, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	maps.DeleteFunc(all, func(path string, s rest.Storage) bool {
+		resource, _, _ := strings.Cut(path, "/")
+		on, given := g.runtimeConfig["api/v1/"+resource]
+		return given && !on
+	})
 	info := server.NewDefaultAPIGroupInfo(corev1.GroupName, legacyscheme.Scheme, legacyscheme.ParameterCodec, legacyscheme.Codecs)
 	info.PrioritizedVersions = []schema.GroupVersion{corev1.SchemeGroupVersion}
 	info.VersionedResourcesStorageMap[corev1.SchemeGroupVersion.Version] = all

@@ -1,6 +1,10 @@
 package workloads
 
 import (
+	"slices"
+	"strconv"
+	"strings"
+
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -13,11 +17,15 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/resourceconfig"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/client-go/kubernetes"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	apps "k8s.io/kubernetes/pkg/registry/apps/rest"
 	autoscaling "k8s.io/kubernetes/pkg/registry/autoscaling/rest"
 	batch "k8s.io/kubernetes/pkg/registry/batch/rest"
@@ -69,9 +77,13 @@ func providers(client kubernetes.Interface, authorize authorizer.Authorizer) []p
 	}
 }
 
-// versions returns the versions that a kube-apiserver serves by default: all that are generally available.
-func versions() *serverstorage.ResourceConfig {
+// versions returns the versions and resources that a runtime configuration turns on. By default these are the versions that
+// a kube-apiserver serves: all that are generally available. Keys of other kinds are ignored.
+func versions(runtimeConfig map[string]bool) (*serverstorage.ResourceConfig, error) {
 	enabled := serverstorage.NewResourceConfig()
+	for _, group := range groupNames {
+		enabled.DisableVersions(legacyscheme.Scheme.PrioritizedVersionsForGroup(group)...)
+	}
 	enabled.EnableVersions(
 		appsv1.SchemeGroupVersion,
 		autoscalingv1.SchemeGroupVersion,
@@ -86,5 +98,36 @@ func versions() *serverstorage.ResourceConfig {
 		schedulingv1.SchemeGroupVersion,
 		storagev1.SchemeGroupVersion,
 	)
-	return enabled
+	own := cliflag.ConfigurationMap{}
+	for key, on := range runtimeConfig {
+		if strings.HasPrefix(key, "api/") && !isCore(key) || serves(key) {
+			own[key] = strconv.FormatBool(on)
+		}
+	}
+	return resourceconfig.MergeAPIResourceConfigs(enabled, own, legacyscheme.Scheme)
+}
+
+// groupNames are the groups of providers.
+var groupNames = []string{
+	appsv1.GroupName, autoscalingv1.GroupName, batchv1.GroupName, certificatesv1.GroupName, discoveryv1.GroupName, networkingv1.GroupName,
+	nodev1.GroupName, policyv1.GroupName, resourcev1.GroupName, schedulingv1.GroupName, storagev1.GroupName,
+}
+
+// serves reports whether a key of a runtime configuration is about a version of these groups, or a kind of the core group that
+// is not the control plane's.
+func serves(key string) bool {
+	group, rest, _ := strings.Cut(key, "/")
+	if isCore(key) {
+		return slices.Contains(coreResources, strings.TrimPrefix(key, "api/v1/"))
+	}
+	version, _, _ := strings.Cut(rest, "/")
+	return slices.Contains(groupNames, group) && legacyscheme.Scheme.IsVersionRegistered(schema.GroupVersion{Group: group, Version: version})
+}
+
+func isCore(key string) bool { return key == "api/v1" || strings.HasPrefix(key, "api/v1/") }
+
+// coreResources are the kinds of coreGroup.
+var coreResources = []string{
+	"bindings", "componentstatuses", "endpoints", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates",
+	"replicationcontrollers", "services",
 }

@@ -50,11 +50,14 @@ func New(options Options) *controlplane.Extension {
 		options.ServiceNodePorts = "30000-32767"
 	}
 	e := &controlplane.Extension{}
-	definition.HoldExtension(e, extension{options})
+	definition.HoldExtension(e, extension{options: options})
 	return e
 }
 
-type extension struct{ options Options }
+type extension struct {
+	options       Options
+	runtimeConfig map[string]bool
+}
 
 var _ definition.Extension = extension{}
 
@@ -62,6 +65,16 @@ var _ definition.Extension = extension{}
 // and Services without addresses.
 func (extension) Replaces() []schema.GroupResource {
 	return []schema.GroupResource{{Resource: "podtemplates"}, {Resource: "services"}}
+}
+
+// Serves implements definition.Extension.
+func (extension) Serves(key string) bool { return serves(key) }
+
+// With implements definition.Extension.
+func (e extension) With(runtimeConfig map[string]bool) (definition.Extension, error) {
+	e.runtimeConfig = runtimeConfig
+	_, err := versions(runtimeConfig)
+	return e, err
 }
 
 // AdmissionPlugins implements definition.Extension.
@@ -84,19 +97,24 @@ func (e extension) Open(host definition.Host) (*definition.Extended, error) {
 		return nil, fmt.Errorf("client of the server: %w", err)
 	}
 	storage, shared := host.Foreign(codecs()), informers.NewSharedInformerFactory(client, 0)
-	core, services, err := coreGroup{e.options, client, shared, host.Authorizer, storage}.open()
+	core, services, err := coreGroup{e.options, client, shared, host.Authorizer, storage, e.runtimeConfig}.open()
 	if err != nil {
 		return nil, fmt.Errorf("kinds of the core group: %w", err)
 	}
 	groups := []*server.APIGroupInfo{core}
 	all := providers(client, host.Authorizer)
-	enabled := versions()
+	enabled, err := versions(e.runtimeConfig)
+	if err != nil {
+		return nil, err
+	}
 	for _, p := range all {
 		info, err := p.NewRESTStorage(enabled, storage)
 		if err != nil {
 			return nil, fmt.Errorf("kinds of %s: %w", p.GroupName(), err)
 		}
-		groups = append(groups, &info)
+		if len(info.VersionedResourcesStorageMap) > 0 {
+			groups = append(groups, &info)
+		}
 	}
 	initial := &initial{client, services, make(chan struct{})}
 	plugins, err := newPlugins(host, client, shared)

@@ -380,3 +380,39 @@ func TestNew_mistakes(t *testing.T) {
 		}
 	}
 }
+
+func TestRuntimeConfig_turnsKindsOnAndOff(t *testing.T) {
+	with := func(config map[string]bool) annex.Options {
+		return annex.Options{Storage: memory.Storage(), ControlPlane: annex.ControlPlaneOptions{RuntimeConfig: config}}
+	}
+	client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, define(workloads.Options{}), with(map[string]bool{
+		"batch/v1": false, "apps/v1/daemonsets": false, "api/v1/nodes": false, "resource.k8s.io/v1beta2": true,
+	})))
+	for group, want := range map[string]string{
+		"v1": "pods -nodes", "apps/v1": "deployments -daemonsets", "batch/v1": "", "resource.k8s.io/v1beta2": "resourceclaims",
+	} {
+		served := map[string]bool{}
+		list, err := client.Discovery().ServerResourcesForGroupVersion(group)
+		if err != nil {
+			if want != "" {
+				t.Errorf("%s: %v", group, err)
+			}
+			continue
+		}
+		for _, r := range list.APIResources {
+			served[r.Name] = true
+		}
+		for _, name := range strings.Fields(want) {
+			if off := strings.TrimPrefix(name, "-"); served[off] == (off != name) {
+				t.Errorf("%s of %s: served is %t", off, group, served[off])
+			}
+		}
+		if want == "" && len(served) > 0 {
+			t.Errorf("%s is served: %v", group, served)
+		}
+	}
+	_, err := annex.New(t.Context(), define(workloads.Options{}), with(map[string]bool{"apps/v7": true}))
+	if err == nil || !strings.Contains(err.Error(), "apps/v7") {
+		t.Errorf("a version that does not exist: %v", err)
+	}
+}

@@ -34,6 +34,8 @@ type Options struct {
 	Without []string
 	// RuntimeConfig turns some of the remaining kinds on and off, with the keys of upstream's option.
 	RuntimeConfig map[string]bool
+	// Elsewhere reports whether a key of RuntimeConfig is about kinds of an extension. Nil means that there are none.
+	Elsewhere func(key string) bool
 }
 
 // Groups returns the groups with all their kinds.
@@ -71,7 +73,11 @@ func (o Options) Groups() ([]define.Group, error) {
 			return nil, fmt.Errorf("unknown kind %q; kinds that can be disabled: %s", without, strings.Join(Names(), ", "))
 		}
 	}
-	if err := turnOnAndOff(groups, o.RuntimeConfig); err != nil {
+	elsewhere := o.Elsewhere
+	if elsewhere == nil {
+		elsewhere = func(string) bool { return false }
+	}
+	if err := turnOnAndOff(groups, o.RuntimeConfig, elsewhere); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(groups, func(g define.Group) bool { return len(g.Kinds) == 0 }), nil

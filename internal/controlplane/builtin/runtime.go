@@ -14,7 +14,7 @@ var wideNames = []string{"api/all", "api/ga", "api/beta", "api/alpha"}
 
 // turnOnAndOff removes the kinds that a runtime configuration turns off. It also removes kinds of beta and alpha
 // versions unless the configuration turns them on.
-func turnOnAndOff(groups []define.Group, config map[string]bool) error {
+func turnOnAndOff(groups []define.Group, config map[string]bool, elsewhere func(key string) bool) error {
 	known, versions := map[string]bool{}, map[string]bool{}
 	off := map[*define.Kind]bool{}
 	for _, g := range groups {
@@ -33,7 +33,7 @@ func turnOnAndOff(groups []define.Group, config map[string]bool) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(config)) {
-		if !slices.Contains(wideNames, name) && !known[name] {
+		if !slices.Contains(wideNames, name) && !known[name] && !elsewhere(name) {
 			return fmt.Errorf("%s: unknown API of the control plane; APIs are api/all, api/ga, %s, and kinds of these such as "+
 				"api/v1/secrets", name, strings.Join(slices.Sorted(maps.Keys(versions)), ", "))
 		}

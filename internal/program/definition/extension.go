@@ -16,6 +16,11 @@ type Extension interface {
 	// Replaces returns built-in kinds of the control plane, by their resources, in whose place the extension serves its
 	// own.
 	Replaces() []schema.GroupResource
+	// Serves reports whether a key of a runtime configuration, such as apps/v1 or api/v1/pods, is about kinds of the
+	// extension.
+	Serves(key string) bool
+	// With returns the extension with the runtime configuration, whose other keys it ignores.
+	With(runtimeConfig map[string]bool) (Extension, error)
 	// AdmissionPlugins returns the names of the extension's admission plugins. Plugins of on run unless they are disabled,
 	// plugins of off only if they are enabled.
 	AdmissionPlugins() (on, off []string)
