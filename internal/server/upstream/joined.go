@@ -115,15 +115,15 @@ func copyRoute(to *restful.WebService, root string, r restful.Route) {
 		b.If(condition)
 	}
 	for _, p := range r.ParameterDocs {
-		if p.Kind() != restful.BodyParameterKind { // Reads adds it
+		if p.Kind() != restful.BodyParameterKind || r.ReadSample == nil {
 			b.Param(p)
+			continue
 		}
+		b.Reads(r.ReadSample, p.Data().Description)
+		b.ParameterNamed(p.Data().Name).Required(p.Data().Required) // a deletion needs no body
 	}
 	for _, e := range r.ResponseErrors {
 		b.ReturnsWithHeaders(e.Code, e.Message, e.Model, e.Headers)
-	}
-	if r.ReadSample != nil {
-		b.Reads(r.ReadSample)
 	}
 	if len(r.WriteSamples) > 0 {
 		b.Writes(r.WriteSamples...)
