@@ -108,7 +108,8 @@ func TestBuiltInAdmissionPlugins_offPlugins_runIfEnabled(t *testing.T) {
 		{"an off one disabled", nil, []string{"Off"}, []string{"On", "Other"}},
 		{"an on one enabled", []string{"On"}, nil, []string{"On", "Other"}},
 	} {
-		p, err := resolve(shopPlane(), config.Options{Admission: config.AdmissionOptions{EnablePlugins: test.enable, DisablePlugins: test.disable}})
+		admission := config.AdmissionOptions{EnablePlugins: test.enable, DisablePlugins: test.disable}
+		p, err := resolve(shopPlane(), config.Options{Admission: admission})
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)
 			continue
