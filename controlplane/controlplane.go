@@ -51,9 +51,12 @@ type Options struct {
 }
 
 // Extension adds the kinds of another project to a control plane. Any number of control planes may share it.
-type Extension struct{ heldExtension }
+type Extension struct {
+	//lint:ignore U1000 package definition reaches the field by its promoted method
+	heldExtension
+}
 
-// heldExtension keeps the field of an Extension out of its documentation.
+//lint:ignore U1000 the alias keeps the embedded field unexported
 type heldExtension = definition.HeldExtension
 
 // New returns the control plane for annex.Server. Any number of servers may share it. annex.New reports mistakes in

@@ -297,7 +297,7 @@ func TestDeclared_plugins(t *testing.T) {
 	if good.Handles(admission.Delete) {
 		t.Error("it handles what its plugin does not")
 	}
-	for i, want := range map[int]string{1: "New returned no plugin", 2: "no client"} {
+	for i, want := range map[int]string{1: "its constructor returned no plugin", 2: "no client"} {
 		if _, err := plugins[i].Make(nil); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", plugins[i].Name, err, want)
 		}

@@ -49,7 +49,7 @@ func NewPlugins(plugins []define.AdmissionPlugin, env any, given Initialization)
 				return nil, err
 			}
 			if plugin == nil {
-				return nil, errors.New("New returned no plugin")
+				return nil, errors.New("its constructor returned no plugin")
 			}
 			given.initialize(plugin)
 			if err := admission.ValidateInitialization(plugin); err != nil {

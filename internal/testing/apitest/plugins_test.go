@@ -234,7 +234,7 @@ func TestNew_plugins_mistakes(t *testing.T) {
 		"the cluster's name": {plugins: []annex.AdmissionPlugin{refusing("NamespaceLifecycle", false)}, want: `admission plugin ` +
 			`"NamespaceLifecycle": name: aggregated servers have a built-in plugin`},
 		"nothing":      {plugins: []annex.AdmissionPlugin{{Name: "A"}}, want: `admission plugin "A": set Plugin or New`},
-		"made nothing": {options: annex.AdmissionOptions{EnablePlugins: []string{"Nothing"}}, want: `admission plugin "Nothing": New returned no plugin`},
+		"made nothing": {options: annex.AdmissionOptions{EnablePlugins: []string{"Nothing"}}, want: `admission plugin "Nothing": its constructor returned no plugin`},
 		"an unknown one": {options: annex.AdmissionOptions{DisablePlugins: []string{"Quotas"}}, want: `Options.Admission.DisablePlugins: ` +
 			`unknown plugin "Quotas"; plugins: Quota, Nothing`},
 		"one of a cluster": {options: annex.AdmissionOptions{EnablePlugins: []string{"ValidatingAdmissionWebhook"}},
