@@ -39,7 +39,7 @@ func TestParse_forms(t *testing.T) {
 
 func TestParse_mistakes(t *testing.T) {
 	t.Parallel()
-	const why = ": it would change what a test sees, or no kube-apiserver has it"
+	const why = ": it would change the outcome of a test, or no kube-apiserver has it"
 	for line, want := range map[string]string{
 		"--insecure-port=0":            "unknown flag: --insecure-port" + why,
 		"--v=1 --audit-everything yes": "unknown flag: --audit-everything" + why,
