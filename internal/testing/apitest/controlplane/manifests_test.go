@@ -127,7 +127,7 @@ func TestManifests_definitionsOfProgram(t *testing.T) {
 		twice,
 		annex.Options{Storage: memory.Storage()},
 	); err == nil ||
-		!strings.Contains(err.Error(), "widgets.stable.example.com is defined by widgets.yaml, document 2, too") {
+		!strings.Contains(err.Error(), "widgets.stable.example.com is also defined by widgets.yaml, document 2") {
 		t.Errorf("defined twice: %v", err)
 	}
 	broken := annex.Server{
@@ -204,11 +204,11 @@ func TestManifests_otherFiles_areRefused(t *testing.T) {
 	for want, files := range map[string]map[string]string{
 		"bad.yaml: yaml: line 2: ":          {"bad.yaml": "a: b\n  c: d\n"},
 		"bad.yaml, document 3: apiVersion ": {"bad.yaml": widgetsFile + "---\n{apiVersion: v1, kind: Secret, metadata: {name: a}}\n"},
-		`"apiextensions.k8s.io/v1beta1", kind "CustomResourceDefinition": want apiextensions.k8s.io/v1 and CustomResourceDefinition`: {"old.yml": strings.Replace(widgetsFile, "k8s.io/v1", "k8s.io/v1beta1", 1)},
+		`"apiextensions.k8s.io/v1beta1", kind "CustomResourceDefinition": must be apiextensions.k8s.io/v1 and CustomResourceDefinition`: {"old.yml": strings.Replace(widgetsFile, "k8s.io/v1", "k8s.io/v1beta1", 1)},
 		"metadata.name is empty: must be PLURAL.GROUP": {"nameless.json": `{"apiVersion": "apiextensions.k8s.io/v1", ` +
 			`"kind": "CustomResourceDefinition"}`},
 		`key "kind" already set in map`:                                 {"twice.yaml": "kind: A\nkind: B\n"},
-		"b.yaml, document 2: widgets.stable.example.com is defined by ": {"a.yaml": widgetsFile, "b.yaml": widgetsFile},
+		"b.yaml, document 2: widgets.stable.example.com is also defined by ": {"a.yaml": widgetsFile, "b.yaml": widgetsFile},
 	} {
 		if _, err := annex.New(
 			t.Context(),

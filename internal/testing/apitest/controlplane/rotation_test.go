@@ -184,12 +184,12 @@ func TestProxyCertificate_mistakes(t *testing.T) {
 	for want, c := range map[string]struct{ cert, key, ca, name string }{
 		"ProxyClientCertFile requires Options.ControlPlane.ProxyClientKeyFile": {cert: "client.crt", ca: "ca.crt"},
 		"ProxyClientKeyFile requires Options.ControlPlane.ProxyClientCertFile": {key: "client.key", ca: "ca.crt"},
-		"ProxyClientCertFile requires Options.RequestHeader.ClientCAFile, the certificate authorities of clients that may send " +
-			"the headers": {cert: "client.crt", key: "client.key"},
+		"ProxyClientCertFile requires Options.RequestHeader.ClientCAFile, the certificate authorities with which " +
+			"aggregated servers verify the certificate": {cert: "client.crt", key: "client.key"},
 		"use a client certificate issued by an authority in Options.RequestHeader.ClientCAFile ": {cert: "client.crt", key: "client.key",
 			ca: "other.crt"},
 		"missing.crt: no such file":                              {cert: "missing.crt", key: "client.key", ca: "ca.crt"},
-		`is of "front-proxy-client", which servers behind would`: {cert: "client.crt", key: "client.key", ca: "ca.crt", name: "gateway"},
+		`has the common name "front-proxy-client", which aggregated servers would`: {cert: "client.crt", key: "client.key", ca: "ca.crt", name: "gateway"},
 	} {
 		options := annex.Options{Storage: memory.Storage(), DataDir: filepath.Join(dir, "data")}
 		for to, name := range map[*string]string{

@@ -281,12 +281,12 @@ webhooks: [{name: a.example.com, sideEffects: None, admissionReviewVersions: [v1
 		{"a field that is not there", "ValidatingAdmissionPolicy", edit(shorter(5), "validations:", "validation:"), `a.yaml: strict decoding ` +
 			`error: unknown field "spec.validation"`},
 		{"another kind", "ValidatingAdmissionPolicy", "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}",
-			`a.yaml: apiVersion "v1", kind "ConfigMap": want ValidatingAdmissionPolicy or ValidatingAdmissionPolicyBinding of ` +
+			`a.yaml: apiVersion "v1", kind "ConfigMap": must be ValidatingAdmissionPolicy or ValidatingAdmissionPolicyBinding of ` +
 				`admissionregistration.k8s.io/v1`},
-		{"a kind of another plugin", "MutatingAdmissionPolicy", shorter(5), `kind "ValidatingAdmissionPolicy": want MutatingAdmissionPolicy ` +
+		{"a kind of another plugin", "MutatingAdmissionPolicy", shorter(5), `kind "ValidatingAdmissionPolicy": must be MutatingAdmissionPolicy ` +
 			`or MutatingAdmissionPolicyBinding of`},
 		{"an old version", "ValidatingAdmissionPolicy", edit(shorter(5), "k8s.io/v1", "k8s.io/v1beta1"),
-			`apiVersion "admissionregistration.k8s.io/v1beta1", kind "ValidatingAdmissionPolicy": want`},
+			`apiVersion "admissionregistration.k8s.io/v1beta1", kind "ValidatingAdmissionPolicy": must be`},
 		{"comments alone", "ValidatingAdmissionPolicy", "# later\n", "a.yaml: a document has no apiVersion or no kind"},
 		{"a name of objects", "ValidatingAdmissionPolicy", edit(shorter(5), ".static.k8s.io", ""), `"names" in file "`},
 		{"the ending of names", "ValidatingAdmissionPolicy", edit(shorter(5), ".static.k8s.io", ""), `must have a name ending with ` +
@@ -312,7 +312,7 @@ webhooks: [{name: a.example.com, sideEffects: None, admissionReviewVersions: [v1
 			"clientConfig.service is not supported for static manifests; use clientConfig.url instead"},
 		{"no side effects", "ValidatingAdmissionWebhook", edit(hooks, "sideEffects: None, ", ""), `ValidatingWebhookConfiguration ` +
 			`"a.static.k8s.io": webhooks[0].sideEffects: Required value`},
-		{"a webhook of the other kind", "MutatingAdmissionWebhook", hooks, `kind "ValidatingWebhookConfiguration": want ` +
+		{"a webhook of the other kind", "MutatingAdmissionWebhook", hooks, `kind "ValidatingWebhookConfiguration": must be ` +
 			`MutatingWebhookConfiguration of`},
 	} {
 		dir := folderOf(t, map[string]string{"a.yaml": test.text})
