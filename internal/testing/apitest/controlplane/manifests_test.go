@@ -207,7 +207,7 @@ func TestManifests_otherFiles_areRefused(t *testing.T) {
 		`"apiextensions.k8s.io/v1beta1", kind "CustomResourceDefinition": must be apiextensions.k8s.io/v1 and CustomResourceDefinition`: {"old.yml": strings.Replace(widgetsFile, "k8s.io/v1", "k8s.io/v1beta1", 1)},
 		"metadata.name is empty: must be PLURAL.GROUP": {"nameless.json": `{"apiVersion": "apiextensions.k8s.io/v1", ` +
 			`"kind": "CustomResourceDefinition"}`},
-		`key "kind" already set in map`:                                 {"twice.yaml": "kind: A\nkind: B\n"},
+		`key "kind" already set in map`:                                      {"twice.yaml": "kind: A\nkind: B\n"},
 		"b.yaml, document 2: widgets.stable.example.com is also defined by ": {"a.yaml": widgetsFile, "b.yaml": widgetsFile},
 	} {
 		if _, err := annex.New(

@@ -188,7 +188,7 @@ func TestProxyCertificate_mistakes(t *testing.T) {
 			"aggregated servers verify the certificate": {cert: "client.crt", key: "client.key"},
 		"use a client certificate issued by an authority in Options.RequestHeader.ClientCAFile ": {cert: "client.crt", key: "client.key",
 			ca: "other.crt"},
-		"missing.crt: no such file":                              {cert: "missing.crt", key: "client.key", ca: "ca.crt"},
+		"missing.crt: no such file": {cert: "missing.crt", key: "client.key", ca: "ca.crt"},
 		`has the common name "front-proxy-client", which aggregated servers would`: {cert: "client.crt", key: "client.key", ca: "ca.crt", name: "gateway"},
 	} {
 		options := annex.Options{Storage: memory.Storage(), DataDir: filepath.Join(dir, "data")}
