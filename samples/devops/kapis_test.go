@@ -231,7 +231,7 @@ func TestKapis_invalidRequests(t *testing.T) {
 		{400, `ascending: "up" must be true or false`, "GET", runs + "?ascending=up", ""},
 		{400, `parameter backward is "2": use true or false`, "GET", runs + "?backward=2", ""},
 		{400, "unable to parse requirement", "GET", runs + "?labelSelector=a%3D%3D%3Db", ""},
-		{400, "page is given 2 times", "GET", runs + "?page=1&page=2", ""},
+		{400, "page is set 2 times", "GET", runs + "?page=1&page=2", ""},
 		{400, `parameter follow is "yes please"`, "GET", runs + "/r/log?follow=yes+please", ""},
 		{400, `unknown parameter "tail": there are follow`, "GET", runs + "/r/log?tail=1", ""},
 		{400, `unknown parameter "x": there are none`, "GET", runs + "/r?x=1", ""},
