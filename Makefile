@@ -130,8 +130,9 @@ lint-tested: ## gofmt on all files, vet and staticcheck on the modules that make
 lint-beside: ## vet and staticcheck on the other modules of the workspace, which no change in CI compiles
 	@echo "lint $(BESIDE)" && $(call linter,. ./checks) && go vet -vettool=$(CURDIR)/bin/lint/lint $(patsubst %,./%/...,$(BESIDE))
 
-# Builds programs of the module of lint, which selects their versions, into bin/lint.
-linter = GOWORK=off go -C internal/testing/lint build -o $(CURDIR)/bin/lint/ $(1)
+# Builds programs of the module of lint, which selects their versions, into bin/lint. The programs are the same in every
+# checkout and commit, so that the go command finds its results again.
+linter = GOWORK=off go -C internal/testing/lint build -trimpath -buildvcs=false -o $(CURDIR)/bin/lint/ $(1)
 
 .PHONY: staticcheck
 staticcheck: ## staticcheck with the facts of all dependencies: lint leaves out those that take long to compute
