@@ -7,10 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"os/signal"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -28,10 +24,8 @@ func runEtcd(p program) int {
 	case err != nil:
 		return p.fail("etcd", err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := lifetime()
 	defer stop()
-	ctx, cancel := withParent(ctx)
-	defer cancel()
 	if err := serveHealth(ctx, listen); err != nil {
 		fmt.Fprintf(p.stderr, "etcd: %v\n", err)
 		return 1
@@ -68,7 +62,7 @@ func serveHealth(ctx context.Context, addresses []string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/health", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, `{"health":"true","reason":""}`) })
 	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, "{\"etcdserver\":%q,\"etcdcluster\":%q}\n", etcdVersion, strings.Join(strings.Split(etcdVersion, ".")[:2], ".")+".0")
+		fmt.Fprintf(w, "{\"etcdserver\":%q,\"etcdcluster\":%q}\n", etcdVersion, etcdVersion)
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	defer server.Close()

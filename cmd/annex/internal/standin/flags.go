@@ -96,7 +96,6 @@ type setting struct{ name, value string }
 func parse(args []string, usage io.Writer) ([]setting, error) {
 	flags := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
 	flags.SetOutput(usage)
-	flags.SortFlags = true
 	var all []setting
 	for name := range known {
 		short := ""

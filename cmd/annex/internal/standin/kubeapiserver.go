@@ -1,14 +1,10 @@
 package standin
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/pflag"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -38,10 +34,8 @@ func runAPIServer(p program) int {
 	if err != nil {
 		return p.fail("kube-apiserver", err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := lifetime()
 	defer stop()
-	ctx, cancel := withParent(ctx)
-	defer cancel()
 	server := annex.Server{
 		Name: "kube-apiserver", Title: "Kubernetes", Version: kubeVersion,
 		ControlPlane: controlplane.New(controlplane.Options{Extension: workloads.New(start.kinds)}),

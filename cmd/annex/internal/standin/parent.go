@@ -3,8 +3,20 @@ package standin
 import (
 	"context"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 )
+
+// lifetime returns the context of a program: it ends when a signal arrives or the parent ends.
+func lifetime() (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := withParent(ctx)
+	return ctx, func() {
+		cancel()
+		stop()
+	}
+}
 
 // withParent returns a context that ends when the process's parent ends, however it dies. Otherwise a test that is killed
 // would leave its servers behind.
