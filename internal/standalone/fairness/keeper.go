@@ -38,6 +38,7 @@ type Keeper struct {
 	// bootstrapped is closed when Bootstrap is done.
 	bootstrapped chan struct{}
 	ran          atomic.Bool
+	ended        ended // is set when the context of Run ends
 }
 
 // NewKeeper returns the keeper of a server that handles inFlight requests concurrently. The requests of client must
@@ -49,11 +50,13 @@ func NewKeeper(client *rest.Config, inFlight int) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of flow schemas: %w", err)
 	}
-	informers := newFactory(c)
-	return &Keeper{
-		control: utilflowcontrol.New(informers, c, inFlight), client: c, informers: informers,
-		clock: clock.RealClock{}, bootstrapped: make(chan struct{}),
-	}, nil
+	k := &Keeper{client: c, informers: newFactory(c), clock: clock.RealClock{}, bootstrapped: make(chan struct{})}
+	writing, err := flowclient.NewForConfig(k.ended.wrap(config))
+	if err != nil {
+		return nil, fmt.Errorf("client of flow schemas: %w", err)
+	}
+	k.control = utilflowcontrol.New(k.informers, writing, inFlight)
+	return k, nil
 }
 
 // FlowControl queues requests by the existing flow schemas and priority levels. The server runs it.
@@ -144,6 +147,7 @@ func (k *Keeper) ensure(ctx context.Context) (overtaken bool, err error) {
 // Run reads the objects until the context ends. After Bootstrap, it restores the bootstrap objects once a minute.
 func (k *Keeper) Run(ctx context.Context) error {
 	k.ran.Store(true)
+	context.AfterFunc(ctx, func() { k.ended.Store(true) })
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	reading.Go(func() { k.informers.run(ctx) })
