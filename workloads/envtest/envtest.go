@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -177,6 +178,9 @@ func (e *Environment) stopServer() error {
 	return s.stop()
 }
 
+// kinds returns the kinds of all environments of the process.
+var kinds = sync.OnceValue(func() *controlplane.Extension { return workloads.New(workloads.Options{}) })
+
 // server is a control plane in this process.
 type server struct {
 	authority   *authority
@@ -211,7 +215,7 @@ func startServer(timeout, stopTimeout time.Duration, likeCluster bool) (s *serve
 		options.Admission.DisablePlugins = []string{"ServiceAccount"}
 	}
 	definition := annex.Server{
-		Name: "envtest", ControlPlane: controlplane.New(controlplane.Options{Extension: workloads.New(workloads.Options{})}),
+		Name: "envtest", ControlPlane: controlplane.New(controlplane.Options{Extension: kinds()}),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel

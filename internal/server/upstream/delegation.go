@@ -103,11 +103,11 @@ func (d *Delegate) waitForHooks() {
 }
 
 // join prepares both servers. Nothing can be installed in them afterwards.
-func (d *Delegate) join(front *server.GenericAPIServer, v2 *common.Config, v3 *openAPIv3Builder) error {
+func (d *Delegate) join(front *server.GenericAPIServer, v2 *common.Config, v3 *openAPIv3Builder, later *laterRoutes) error {
 	prepare := func() error {
 		front.PrepareRun()
-		installOpenAPIv2(front, v2)
-		return installOpenAPIv3(front, v3)
+		installOpenAPIv2(front, v2, later)
+		return installOpenAPIv3(front, v3, later)
 	}
 	if d == nil {
 		return prepare()

@@ -64,6 +64,7 @@ type chain struct {
 	queries     *query.API
 	documents   *queryDocuments
 	standing    *standing.Checker
+	later       *laterRoutes
 	// authorized is the chain behind the filter authorization.
 	authorized http.Handler
 }
@@ -196,6 +197,8 @@ var filterTable = []filter{
 		wrap: func(next http.Handler, c *chain) http.Handler { return c.gate.Wrap(next) }},
 	{name: "contexts of streams",
 		wrap: func(next http.Handler, _ *chain) http.Handler { return withinStream(next) }},
+	{name: "routes made later",
+		wrap: func(next http.Handler, c *chain) http.Handler { return c.later.wrap(next) }},
 }
 
 // authorization is the filter that requests for open handlers skip, and also queries, which have a filter of their own.

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	genericapi "k8s.io/apiserver/pkg/endpoints"
+	"k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/server"
+	"k8s.io/kube-openapi/pkg/builder3"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/util"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
@@ -20,17 +22,57 @@ import (
 type Foreign struct {
 	// Groups have one scheme each. A group may have versions that the definition has, too, if no resource is in both.
 	Groups []*server.APIGroupInfo
-	// Scheme has the public types of all groups, by which OpenAPI names them.
-	Scheme *runtime.Scheme
-	// Definitions returns the OpenAPI definitions of these types. It is called when a document is built.
-	Definitions common.GetOpenAPIDefinitions
+	// Types are the public types of all groups.
+	Types *ForeignTypes
+}
+
+// ForeignTypes are the public types of another project. Any number of servers may share them, and then make their models
+// once.
+type ForeignTypes struct {
+	scheme      *runtime.Scheme
+	definitions common.GetOpenAPIDefinitions
+	converter   func() (managedfields.TypeConverter, error)
+}
+
+// NewForeignTypes returns the types of a scheme, by which OpenAPI names them. definitions returns their OpenAPI
+// definitions, and is called when a document is built, or when the models are: these have the types of groups.
+func NewForeignTypes(scheme *runtime.Scheme, definitions common.GetOpenAPIDefinitions, groups ...string) *ForeignTypes {
+	t := &ForeignTypes{scheme: scheme, definitions: definitions}
+	t.converter = sync.OnceValues(func() (managedfields.TypeConverter, error) {
+		config := server.DefaultOpenAPIV3Config(definitions, openapi.NewDefinitionNamer(scheme))
+		schemas, err := builder3.BuildOpenAPIDefinitionsForResources(config, t.names(groups)...)
+		if err != nil {
+			return nil, fmt.Errorf("models of foreign types: %w", err)
+		}
+		return managedfields.NewTypeConverter(schemas, false)
+	})
+	return t
+}
+
+// names returns the names of the Go types that have metadata, and so may have field managers.
+func (t *ForeignTypes) names(groups []string) []string {
+	var names []string
+	for kind := range t.scheme.AllKnownTypes() {
+		if kind.Version == runtime.APIVersionInternal || !slices.Contains(groups, kind.Group) {
+			continue
+		}
+		sample, err := t.scheme.New(kind)
+		if err != nil {
+			continue
+		}
+		if _, ok := sample.(metav1.ObjectMetaAccessor); ok {
+			names = append(names, util.GetCanonicalTypeName(sample))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func (f *Foreign) schemes() []*runtime.Scheme {
 	if f == nil {
 		return nil
 	}
-	return []*runtime.Scheme{f.Scheme}
+	return []*runtime.Scheme{f.Types.scheme}
 }
 
 // group returns the group of a name; nil if there is none.
@@ -59,57 +101,28 @@ func (f *Foreign) with(own common.GetOpenAPIDefinitions) common.GetOpenAPIDefini
 		return own
 	}
 	return func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-		all := f.Definitions(ref)
+		all := f.Types.definitions(ref)
 		maps.Copy(all, own(ref))
 		return all
 	}
 }
 
-// models returns the type converter of all foreign types. Their schemas are built for the first request that needs them,
-// because they are a hundred times as many as a small server's own.
-func (f *Foreign) models(builder *openAPIv3Builder) managedfields.TypeConverter {
-	return &lazyTypes{made: sync.OnceValues(func() (managedfields.TypeConverter, error) {
-		names, err := f.typeNames()
-		if err != nil {
-			return nil, err
-		}
-		schemas, err := builder.schemas(names...)
-		if err != nil {
-			return nil, fmt.Errorf("models of foreign types: %w", err)
-		}
-		return managedfields.NewTypeConverter(schemas, false)
-	})}
-}
-
-// typeNames returns the names of the Go types of all endpoints.
-func (f *Foreign) typeNames() ([]string, error) {
-	var names []string
-	for _, g := range f.Groups {
-		for _, gv := range g.PrioritizedVersions {
-			for _, storage := range g.VersionedResourcesStorageMap[gv.Version] {
-				kind, err := genericapi.GetResourceKind(gv, storage, g.Scheme)
-				if err != nil {
-					return nil, err
-				}
-				sample, err := g.Scheme.New(kind)
-				if err != nil {
-					return nil, err
-				}
-				names = append(names, util.GetCanonicalTypeName(sample))
-			}
-		}
+// models returns the type converter of all foreign types; nil if there are none.
+func (f *Foreign) models() managedfields.TypeConverter {
+	if f == nil {
+		return nil
 	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	return lazyTypes{f.Types.converter}
 }
 
-// lazyTypes is a type converter that is made when it is first used.
+// lazyTypes is a type converter that is made when it is first used, because the types are a hundred times as many as those of a
+// small server.
 type lazyTypes struct {
 	made func() (managedfields.TypeConverter, error)
 }
 
 // ObjectToTyped implements managedfields.TypeConverter.
-func (l *lazyTypes) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+func (l lazyTypes) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	converter, err := l.made()
 	if err != nil {
 		return nil, err
@@ -118,7 +131,7 @@ func (l *lazyTypes) ObjectToTyped(obj runtime.Object, options ...typed.Validatio
 }
 
 // TypedToObject implements managedfields.TypeConverter.
-func (l *lazyTypes) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
+func (l lazyTypes) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
 	converter, err := l.made()
 	if err != nil {
 		return nil, err

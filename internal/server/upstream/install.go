@@ -127,17 +127,22 @@ func (g apiGroup) install(
 				parts = append(parts, version(g.foreign, gv, foreign))
 			}
 		}
-		resources, err := installVersion(generic.Handler.GoRestfulContainer, parts...)
+		resources, err := discovered(parts...)
 		if err != nil {
-			return fmt.Errorf("install %s: %w", gv, err)
+			return fmt.Errorf("discovery of %s: %w", gv, err)
 		}
+		aggregatedResources, err := genericapi.ConvertGroupVersionIntoToDiscovery(resources)
+		if err != nil {
+			return fmt.Errorf("discovery of %s: %w", gv, err)
+		}
+		to.later.add(generic.Handler.GoRestfulContainer, resources, parts)
 		if err := g.register(own, to); err != nil {
 			return err
 		}
 		aggregated.AddGroupVersion(gv.Group, apidiscoveryv2.APIVersionDiscovery{
 			Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
 			Version:   gv.Version,
-			Resources: resources,
+			Resources: aggregatedResources,
 		})
 		group.Versions = append(group.Versions, discoveryOf(gv))
 		for _, part := range parts {
@@ -172,11 +177,12 @@ func (g apiGroup) install(
 	return nil
 }
 
-// fastPath holds the gate of a server and the answerers behind it.
+// fastPath holds the gate of a server, the answerers behind it, and the routes of upstream's handlers that are made later.
 type fastPath struct {
 	gate   *fastpath.Gate
 	reader *reads.Reader
 	writer *writes.Writer
+	later  *laterRoutes
 }
 
 // register lets requests for the kinds of a version through the gate.

@@ -1,48 +1,32 @@
 package upstream
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-	"net/http"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/emicklei/go-restful/v3"
-	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	genericapi "k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 )
 
 // installVersion installs the endpoints of a group version into a container. parts are at least one, and all of the same
-// group version, each with a scheme and resources of its own.
-func installVersion(container *restful.Container, parts ...*genericapi.APIGroupVersion) ([]apidiscoveryv2.APIResourceDiscovery, error) {
-	if len(parts) == 1 {
-		resources, _, err := parts[0].InstallREST(container)
-		return resources, err
-	}
+// group version, each with a scheme and resources of its own. discovered has returned the resources.
+func installVersion(container *restful.Container, resources []metav1.APIResource, parts ...*genericapi.APIGroupVersion) error {
 	first := parts[0]
-	root := path.Join(first.Root, first.GroupVersion.Group, first.GroupVersion.Version)
+	if len(parts) == 1 {
+		_, _, err := first.InstallREST(container)
+		return err
+	}
+	root := rootPath(first)
 	joined := new(restful.WebService)
 	joined.Path(root).Doc("API at " + root)
-	var all []apidiscoveryv2.APIResourceDiscovery
-	var listed resourceList
 	for _, part := range parts {
 		// A container has one service for a path, so each part is built in a container of its own.
 		alone := restful.NewContainer()
-		resources, _, err := part.InstallREST(alone)
-		if err != nil {
-			return nil, err
+		if _, _, err := part.InstallREST(alone); err != nil {
+			return err
 		}
-		all = append(all, resources...)
-		more, err := listResources(alone, root)
-		if err != nil {
-			return nil, err
-		}
-		listed = append(listed, more...)
 		for _, service := range alone.RegisteredWebServices() {
 			for _, route := range service.Routes() {
 				if strings.TrimSuffix(route.Path, "/") != root { // discovery
@@ -51,57 +35,20 @@ func installVersion(container *restful.Container, parts ...*genericapi.APIGroupV
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b apidiscoveryv2.APIResourceDiscovery) int { return strings.Compare(a.Resource, b.Resource) })
-	slices.SortStableFunc(listed, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
-	discovery.NewAPIVersionHandler(first.Serializer, first.GroupVersion, listed).AddToWebService(joined)
+	discovery.NewAPIVersionHandler(first.Serializer, first.GroupVersion, resourceList(resources)).AddToWebService(joined)
 	container.Add(joined)
-	return all, nil
+	return nil
+}
+
+// rootPath returns the path below which a group version has its endpoints.
+func rootPath(v *genericapi.APIGroupVersion) string {
+	return path.Join(v.Root, v.GroupVersion.Group, v.GroupVersion.Version)
 }
 
 type resourceList []metav1.APIResource
 
 // ListAPIResources implements discovery.APIResourceLister.
 func (l resourceList) ListAPIResources() []metav1.APIResource { return l }
-
-// listResources asks a container for the resources of a group version: upstream hands them out nowhere else.
-func listResources(container *restful.Container, root string) ([]metav1.APIResource, error) {
-	r, err := http.NewRequest(http.MethodGet, root, nil)
-	if err != nil {
-		return nil, fmt.Errorf("resources of %s: %w", root, err)
-	}
-	r.Header.Set("Accept", runtime.ContentTypeJSON)
-	w := &recorder{header: http.Header{}}
-	container.ServeHTTP(w, r)
-	if w.code != http.StatusOK {
-		return nil, fmt.Errorf("resources of %s: status %d", root, w.code)
-	}
-	var list metav1.APIResourceList
-	if err := json.Unmarshal(w.body.Bytes(), &list); err != nil {
-		return nil, fmt.Errorf("resources of %s: %w", root, err)
-	}
-	return list.APIResources, nil
-}
-
-// recorder keeps one response.
-type recorder struct {
-	header http.Header
-	code   int
-	body   bytes.Buffer
-}
-
-// Header implements http.ResponseWriter.
-func (r *recorder) Header() http.Header { return r.header }
-
-// WriteHeader implements http.ResponseWriter.
-func (r *recorder) WriteHeader(code int) { r.code = code }
-
-// Write implements http.ResponseWriter.
-func (r *recorder) Write(data []byte) (int, error) {
-	if r.code == 0 {
-		r.code = http.StatusOK
-	}
-	return r.body.Write(data)
-}
 
 // copyRoute adds a route of another service to a service with the same root.
 func copyRoute(to *restful.WebService, root string, r restful.Route) {

@@ -28,12 +28,16 @@ import (
 // installOpenAPIv2 serves the OpenAPI v2 document of a server's routes, as upstream's PrepareRun would. But it builds
 // the document on the first request, because few clients ask for it and building it takes a fifth of the work of a
 // start.
-func installOpenAPIv2(generic *server.GenericAPIServer, config *common.Config) {
+func installOpenAPIv2(generic *server.GenericAPIServer, config *common.Config, later *laterRoutes) {
 	document := &spec.Swagger{}
 	own := *config // upstream's builder makes it keep everything that it was built from
 	routes := generic.Handler.GoRestfulContainer
 	made := sync.OnceValue(func() error {
-		built, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(routes.RegisteredWebServices()), &own)
+		services, err := later.services(routes.RegisteredWebServices())
+		if err != nil {
+			return fmt.Errorf("OpenAPI v2: %w", err)
+		}
+		built, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(services), &own)
 		if err != nil {
 			return fmt.Errorf("OpenAPI v2: %w", err)
 		}
@@ -49,16 +53,20 @@ func installOpenAPIv2(generic *server.GenericAPIServer, config *common.Config) {
 // installOpenAPIv3 serves an OpenAPI v3 document for each root path of a server's routes, as upstream's PrepareRun
 // would. But it builds each document when the document, or the list of documents, is first requested. Upstream builds
 // and keeps all of them, which takes a tenth of the time of a start.
-func installOpenAPIv3(generic *server.GenericAPIServer, builder *openAPIv3Builder) error {
+func installOpenAPIv3(generic *server.GenericAPIServer, builder *openAPIv3Builder, later *laterRoutes) error {
 	service := handler3.NewOpenAPIService()
 	if err := service.RegisterOpenAPIV3VersionedService("/openapi/v3", generic.Handler.NonGoRestfulMux); err != nil {
 		return fmt.Errorf("OpenAPI v3: %w", err)
 	}
 	services := generic.Handler.GoRestfulContainer.RegisteredWebServices()
 	for i, root := range services {
-		path, routes := strings.TrimPrefix(root.RootPath(), "/"), restfuladapter.AdaptWebServices(services[i:i+1])
+		path := strings.TrimPrefix(root.RootPath(), "/")
 		service.UpdateGroupVersionLazy(path, cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
-			document, err := builder.buildRoutes(routes)
+			made, err := later.services(services[i : i+1])
+			if err != nil {
+				return nil, "", fmt.Errorf("OpenAPI v3 of %s: %w", path, err)
+			}
+			document, err := builder.buildRoutes(restfuladapter.AdaptWebServices(made))
 			if err != nil {
 				return nil, "", fmt.Errorf("OpenAPI v3 of %s: %w", path, err)
 			}

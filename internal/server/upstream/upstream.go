@@ -210,8 +210,10 @@ func New(c Config) (*Server, error) {
 		config.RequestInfoResolver = queriedResources{resolver(config), queries}
 	}
 	standing := newStanding(c)
+	later := newLaterRoutes(config.Serializer)
 	handlers := &chain{
 		config: c, gate: gate, text: text, connections: connections, queries: queries, documents: documents, standing: standing,
+		later: later,
 	}
 	config.BuildHandlerChainFunc = handlers.build
 	completed := config.Complete(nil)
@@ -221,7 +223,7 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("build API server: %w", err)
 	}
 	builder := newOpenAPIv3Builder(completed.OpenAPIV3Config, c.Foreign)
-	if err := install(generic, completed, c, gate, builder); err != nil {
+	if err := install(generic, completed, c, gate, later); err != nil {
 		return nil, err
 	}
 	releaseDefinitions(completed.OpenAPIV3Config)
@@ -248,7 +250,7 @@ func New(c Config) (*Server, error) {
 	// open path.
 	generic.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
 	completed.OpenAPIConfig.GetDefinitions = c.Foreign.with(completed.OpenAPIConfig.GetDefinitions)
-	if err := delegate.join(generic, completed.OpenAPIConfig, builder); err != nil {
+	if err := delegate.join(generic, completed.OpenAPIConfig, builder, later); err != nil {
 		return nil, err
 	}
 	described := documentsOf(generic.OpenAPIV3VersionedService, c.Handlers, completed.OpenAPIV3Config)
@@ -277,7 +279,7 @@ func install(
 	config server.CompletedConfig,
 	c Config,
 	gate *fastpath.Gate,
-	builder *openAPIv3Builder,
+	later *laterRoutes,
 ) error {
 	if err := installBuiltIn(generic, c); err != nil {
 		return err
@@ -327,8 +329,9 @@ func install(
 		gate:   gate,
 		reader: reads.New(time.Duration(config.MinRequestTimeout) * time.Second),
 		writer: writes.New(),
+		later:  later,
 	}
-	return installGroups(generic, config, groups, c.Admission, to, c.Foreign.models(builder))
+	return installGroups(generic, config, groups, c.Admission, to, c.Foreign.models())
 }
 
 // installBuiltIn installs the versions outside the definition. Their groups must have no other versions.
