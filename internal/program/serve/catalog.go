@@ -80,11 +80,13 @@ type kindBuilder struct {
 	env             any
 	hooks           *admit.Hooks
 	operations      define.Operations
+	gates           map[string]bool
 }
 
 // build returns the kinds in the order of the definition, each followed by its aliases.
 func (b kindBuilder) build(ctx context.Context, closing *closers) ([]*registry.Kind, error) {
 	var all []*registry.Kind
+	b.gates = registry.FeatureGates()
 	for _, k := range b.plan.Definition.Kinds() {
 		if k.AliasOf != nil {
 			continue
@@ -119,6 +121,7 @@ func (b kindBuilder) options(k *define.Kind, storage generic.RESTOptionsGetter) 
 		Hooks:               b.hooks,
 		Operations:          b.operations,
 		GarbageCollected:    b.collectsGarbage,
+		Gates:               b.gates,
 	}
 }
 

@@ -34,10 +34,23 @@ type sharedEvent struct {
 	replacedValues atomic.Pointer[index.Values]
 }
 
+// sharedSlots holds the newest events by their positions.
+type sharedSlots [sharedEvents]atomic.Pointer[sharedEvent]
+
+// slot returns the slot of a position.
+func (l *eventLog) slot(position uint64) *atomic.Pointer[sharedEvent] {
+	slots := l.shared.Load()
+	if slots == nil {
+		l.shared.CompareAndSwap(nil, &sharedSlots{})
+		slots = l.shared.Load()
+	}
+	return &slots[position%sharedEvents]
+}
+
 // sharedAt returns the shared event at a position. If the position is too far back, the returned event belongs to the
 // caller alone.
 func (l *eventLog) sharedAt(position uint64, s *resourceStore) *sharedEvent {
-	slot := &l.shared[position%sharedEvents]
+	slot := l.slot(position)
 	for {
 		found := slot.Load()
 		if found != nil && found.position == position && found.store == s {
@@ -55,9 +68,13 @@ func (l *eventLog) sharedAt(position uint64, s *resourceStore) *sharedEvent {
 
 // forget drops the shared events before a position.
 func (l *eventLog) forget(position uint64) {
-	for i := range l.shared {
-		if e := l.shared[i].Load(); e != nil && e.position < position {
-			l.shared[i].CompareAndSwap(e, nil)
+	slots := l.shared.Load()
+	if slots == nil {
+		return
+	}
+	for i := range slots {
+		if e := slots[i].Load(); e != nil && e.position < position {
+			slots[i].CompareAndSwap(e, nil)
 		}
 	}
 }

@@ -89,8 +89,8 @@ func (s *keyspace) count(v *version, sign int64) {
 // never changes.
 type eventLog struct {
 	snapshot atomic.Pointer[logSnapshot]
-	garbage  int // events trimmed since the array was last copied
-	shared   [sharedEvents]atomic.Pointer[sharedEvent]
+	garbage  int                         // events trimmed since the array was last copied
+	shared   atomic.Pointer[sharedSlots] // nil until a watch delivers an event: most resources are never watched
 
 	waiting sync.Mutex
 	first   *watcher // the list of watchers that wait for the next event

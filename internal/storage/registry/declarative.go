@@ -34,22 +34,36 @@ func (s strategy) DeclarativeValidationConfig(context.Context, runtime.Object, r
 	return rest.DeclarativeValidationConfig{Options: s.options}
 }
 
-// validationOptions returns the options of a kind's generated validation. A missing option would be an internal error
-// in every response, so each option has a value here: the feature gate of the same name, as in the strategies of
-// kube-apiserver; false if this process has no such feature; and the kind's own declaration overrides both.
-func validationOptions(k *define.Kind) map[string]bool {
-	options := map[string]bool{}
+// FeatureGates returns the states of this process's feature gates, for Options.
+func FeatureGates() map[string]bool {
+	states := map[string]bool{}
 	for name := range utilfeature.DefaultMutableFeatureGate.GetAll() {
-		options[string(name)] = utilfeature.DefaultFeatureGate.Enabled(name)
+		states[string(name)] = utilfeature.DefaultFeatureGate.Enabled(name)
 	}
+	return states
+}
+
+// validationOptions returns the options of a kind's generated validation, which must not be changed. A missing option would
+// be an internal error in every response, so each option has a value here: the feature gate of the same name, as in the
+// strategies of kube-apiserver; false if this process has no such feature; and the kind's own declaration overrides both.
+func validationOptions(k *define.Kind, gates map[string]bool) map[string]bool {
+	if gates == nil {
+		gates = FeatureGates()
+	}
+	more := map[string]bool{}
 	for _, facts := range k.Facts() {
 		for _, name := range facts.ValidationOptions {
-			if _, known := options[name]; !known {
-				options[name] = false
+			if _, known := gates[name]; !known {
+				more[name] = false
 			}
 		}
 	}
-	maps.Copy(options, k.Primary().ValidationOptions)
+	maps.Copy(more, k.Primary().ValidationOptions)
+	if len(more) == 0 {
+		return gates
+	}
+	options := maps.Clone(gates)
+	maps.Copy(options, more)
 	return options
 }
 

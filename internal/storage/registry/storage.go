@@ -52,6 +52,8 @@ type Options struct {
 	// GarbageCollected is set if a controller collects garbage by owner references. Then a deletion may wait for the
 	// controller to remove the finalizers foregroundDeletion and orphan.
 	GarbageCollected bool
+	// Gates are the states of the feature gates, which all kinds share. Nil means those of FeatureGates.
+	Gates map[string]bool
 }
 
 // Kind serves one kind. All its versions share one storage.

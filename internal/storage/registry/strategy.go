@@ -63,7 +63,7 @@ func newStrategy(k *define.Kind, options Options) strategy {
 		NameGenerator: names.SimpleNameGenerator,
 		convertor:     options.Convertor,
 		kind:          k,
-		options:       validationOptions(k),
+		options:       validationOptions(k, options.Gates),
 		unconditional: options.UnconditionalUpdate || k.Unconditional,
 	}
 }
