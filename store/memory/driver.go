@@ -15,7 +15,7 @@ type storage struct{}
 
 var _ driver.Journal = storage{}
 
-// Storage returns a driver that keeps objects in memory, as long as the server runs.
+// Storage returns a driver that keeps objects in memory, as long as the server runs. A Store keeps them longer.
 func Storage() driver.Journal { return storage{} }
 
 func (storage) Name() string { return Name }

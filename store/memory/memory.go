@@ -1,13 +1,15 @@
 // Package memory is a journal that keeps its records in memory and loses them when it is closed. In all else it
 // behaves like a durable journal, so that a test against it is meaningful for durable journals too.
+//
+// A Store keeps the records of a server that has ended, can be copied while its server runs, and be written to a file.
 package memory
 
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
+
+	"github.com/tidwall/btree"
 
 	"github.com/annexapi/annex/store/journal"
 )
@@ -21,32 +23,52 @@ func New() journal.Journal {
 // revision. A store that loses everything at its end has to begin above all of its earlier revisions. Clients that
 // return with an earlier revision then get an expired error, and read everything anew. If the store began at the same
 // revisions again, these clients would wait for past events, or get the wrong ones.
-func NewAfter(revision uint64) journal.Journal {
-	return &memory{records: map[uint64]journal.Record{}, last: revision, compacted: revision}
+func NewAfter(revision uint64) journal.Journal { return newMemory(revision) }
+
+func newMemory(revision uint64) *memory {
+	return &memory{records: newRecords(), last: revision, compacted: revision}
+}
+
+// records are sorted by revision. A copy costs nothing and is independent of its original.
+type records = btree.BTreeG[*journal.Record]
+
+func newRecords() *records {
+	byRevision := func(a, b *journal.Record) bool { return a.Revision < b.Revision }
+	return btree.NewBTreeGOptions(byRevision, btree.Options{NoLocks: true})
 }
 
 type memory struct {
 	mu        sync.RWMutex
-	records   map[uint64]journal.Record // nil once closed
-	most      int                       // the largest number of records since the map was made
-	last      uint64                    // the revision that the next record has to follow; 0 allows any
+	records   *records
+	closed    bool
+	kept      bool   // after Close, by a Store
+	last      uint64 // the revision that the next record has to follow; 0 allows any
 	compacted uint64
+}
+
+// fork returns a journal with the same records. Neither sees what happens to the other.
+func (m *memory) fork() *memory {
+	m.mu.Lock() // a copy changes its original, too
+	defer m.mu.Unlock()
+	return &memory{records: m.records.Copy(), last: m.last, compacted: m.compacted}
 }
 
 // Replay implements journal.Journal.
 func (m *memory) Replay(ctx context.Context, yield func(journal.Record) error) (uint64, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if m.records == nil {
+	if m.closed {
 		return 0, journal.ErrClosed
 	}
-	for _, revision := range slices.Sorted(maps.Keys(m.records)) {
-		if err := ctx.Err(); err != nil {
-			return 0, err
+	var err error
+	m.records.Scan(func(r *journal.Record) bool {
+		if err = ctx.Err(); err == nil {
+			err = yield(*r)
 		}
-		if err := yield(m.records[revision]); err != nil {
-			return 0, err
-		}
+		return err == nil
+	})
+	if err != nil {
+		return 0, err
 	}
 	return m.compacted, nil
 }
@@ -56,13 +78,12 @@ func (m *memory) Append(record journal.Record) (wait func() error, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case m.records == nil:
+	case m.closed:
 		return nil, journal.ErrClosed
 	case m.last != 0 && record.Revision != m.last+1:
 		return nil, fmt.Errorf("append revision %d: the last one is %d", record.Revision, m.last)
 	}
-	m.records[record.Revision] = record
-	m.most = max(m.most, len(m.records))
+	m.records.Set(&record)
 	m.last = record.Revision
 	return nil, nil
 }
@@ -71,32 +92,26 @@ func (m *memory) Append(record journal.Record) (wait func() error, err error) {
 func (m *memory) Read(revision uint64) (journal.Record, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if m.records == nil {
+	if m.closed {
 		return journal.Record{}, journal.ErrClosed
 	}
-	record, ok := m.records[revision]
+	record, ok := m.records.Get(&journal.Record{Revision: revision})
 	if !ok {
 		return journal.Record{}, fmt.Errorf("revision %d: %w", revision, journal.ErrNotFound)
 	}
-	return record, nil
+	return *record, nil
 }
 
 // Trim implements journal.Journal.
 func (m *memory) Trim(compacted uint64, drop []uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.records == nil {
+	if m.closed {
 		return journal.ErrClosed
 	}
 	m.compacted, m.last = compacted, max(m.last, compacted)
 	for _, revision := range drop {
-		delete(m.records, revision)
-	}
-	// A map keeps the memory of its largest size, and so would its clone.
-	if m.most > 1024 && len(m.records) < m.most/4 {
-		smaller := make(map[uint64]journal.Record, len(m.records))
-		maps.Copy(smaller, m.records)
-		m.records, m.most = smaller, len(smaller)
+		m.records.Delete(&journal.Record{Revision: revision})
 	}
 	return nil
 }
@@ -105,7 +120,7 @@ func (m *memory) Trim(compacted uint64, drop []uint64) error {
 func (m *memory) Err() error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if m.records == nil {
+	if m.closed {
 		return journal.ErrClosed
 	}
 	return nil
@@ -115,6 +130,9 @@ func (m *memory) Err() error {
 func (m *memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.records = nil
+	m.closed = true
+	if !m.kept {
+		m.records = newRecords()
+	}
 	return nil
 }
