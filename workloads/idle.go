@@ -211,4 +211,6 @@ func (x idleIndexer) ListIndexFuncValues(name string) []string {
 }
 
 // ByIndex implements cache.Indexer.
-func (x idleIndexer) ByIndex(name, value string) ([]any, error) { return x.ready().ByIndex(name, value) }
+func (x idleIndexer) ByIndex(name, value string) ([]any, error) {
+	return x.ready().ByIndex(name, value)
+}

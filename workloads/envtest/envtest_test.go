@@ -160,3 +160,144 @@ func TestStart_mistakes(t *testing.T) {
 		t.Error("a user of an environment that is not started")
 	}
 }
+
+func TestEnvironment_Fork_isAPrivateCluster(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "widgets.yaml"), []byte(definition), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	base := &envtest.Environment{CRDDirectoryPaths: []string{dir}, ErrorIfCRDPathMissing: true}
+	if _, err := base.Fork(); err == nil {
+		t.Error("an environment that is not started has a fork")
+	}
+	c := start(t, base)
+	jane, err := base.AddUser(envtest.User{Name: "jane", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	createPod(t, c, "prepared")
+	snapshot := filepath.Join(dir, "snapshot")
+	if err := base.WriteSnapshot(snapshot); err != nil {
+		t.Fatal(err)
+	}
+	forked := func(t *testing.T, e *envtest.Environment) client.Client {
+		t.Helper()
+		t.Cleanup(func() {
+			if err := e.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		c, err := client.New(e.Config, client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for i := range 2 {
+		fork, err := base.Fork()
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := forked(t, fork)
+		createPod(t, own, "own")
+		if got := podNames(t, own); got != "own prepared" {
+			t.Errorf("fork %d has %s", i, got)
+		}
+		widget := &unstructured.Unstructured{}
+		widget.SetGroupVersionKind(schema.GroupVersionKind{Group: "shop.example.com", Version: "v1", Kind: "Widget"})
+		widget.SetNamespace("default")
+		widget.SetName("w")
+		if err := own.Create(t.Context(), widget); err != nil {
+			t.Errorf("a custom resource: %v", err)
+		}
+		config := jane.Config()
+		config.Host, config.CAData = fork.Config.Host, fork.Config.CAData
+		if as, err := client.New(config, client.Options{}); err != nil || podNames(t, as) != "own prepared" {
+			t.Errorf("a user of the base: %v", err)
+		}
+		if _, err := fork.Start(); err == nil {
+			t.Error("a fork was started again")
+		}
+	}
+	if got := podNames(t, c); got != "prepared" {
+		t.Errorf("the base has %s", got)
+	}
+	restored := &envtest.Environment{Snapshot: snapshot}
+	if got := podNames(t, start(t, restored)); got != "prepared" {
+		t.Errorf("restored: %s", got)
+	}
+}
+
+func TestEnvironment_badSnapshot_isRefused(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad")
+	if err := os.WriteFile(bad, []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{bad + "x": "no such file", bad: "read the snapshot: the header"} {
+		e := &envtest.Environment{Snapshot: path}
+		if _, err := e.Start(); err == nil || !strings.Contains(err.Error(), "start the environment: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if err := e.WriteSnapshot(bad); err == nil {
+			t.Error("wrote a snapshot of an environment that is not started")
+		}
+	}
+}
+
+func createPod(t *testing.T, c client.Client, name string) {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	if err := c.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func podNames(t *testing.T, c client.Client) string {
+	t.Helper()
+	var pods corev1.PodList
+	if err := c.List(t.Context(), &pods); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, pod := range pods.Items {
+		names = append(names, pod.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// BenchmarkEnvironment measures the start of an environment, and of a fork of one, while all earlier ones run.
+func BenchmarkEnvironment(b *testing.B) {
+	base := &envtest.Environment{}
+	stop := func(e *envtest.Environment) {
+		b.Cleanup(func() {
+			if err := e.Stop(); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	if _, err := base.Start(); err != nil {
+		b.Fatal(err)
+	}
+	stop(base)
+	b.Run("start", func(b *testing.B) {
+		for b.Loop() {
+			e := &envtest.Environment{}
+			if _, err := e.Start(); err != nil {
+				b.Fatal(err)
+			}
+			stop(e)
+		}
+	})
+	b.Run("fork", func(b *testing.B) {
+		for b.Loop() {
+			e, err := base.Fork()
+			if err != nil {
+				b.Fatal(err)
+			}
+			stop(e)
+		}
+	})
+}
