@@ -51,7 +51,8 @@ func RestorePlane(t testing.TB, server annex.Server, options annex.Options, path
 func startPlane(t testing.TB, server annex.Server, options annex.Options, store *memory.Store) *Plane {
 	t.Helper()
 	if options.Storage != nil || options.DataDir != "" {
-		t.Fatalf("start a plane of server %s: a plane keeps its objects in memory: Options.Storage and Options.DataDir must be empty", server.Name)
+		t.Fatalf("start a plane of server %s: a plane keeps its objects in memory: Options.Storage and Options.DataDir must be empty",
+			server.Name)
 	}
 	options.Storage = store
 	p := begin(t, server, options)

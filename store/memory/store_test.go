@@ -102,7 +102,8 @@ func TestStore_Fork_isIndependent(t *testing.T) {
 		t.Fatal(err)
 	}
 	forked := openStore(t, fork)
-	if got, want := replayed(t, forked), fmt.Sprintf(`%d /a "1" false; %d /b "2" false; compacted %d`, compacted+1, compacted+2, compacted); got != want {
+	want := fmt.Sprintf(`%d /a "1" false; %d /b "2" false; compacted %d`, compacted+1, compacted+2, compacted)
+	if got := replayed(t, forked); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	write(t, forked, compacted+2, journal.Record{Key: "/c", Value: []byte("fork")})

@@ -160,7 +160,8 @@ func TestLaterRoutes_failure_isAnInternalError(t *testing.T) {
 		http.StatusInternalServerError {
 		t.Errorf("status %d", code)
 	}
-	if made, err := later.services(front.RegisteredWebServices()); err == nil || !strings.Contains(err.Error(), "routes of /apis/shop.example.com/v1") {
+	made, err := later.services(front.RegisteredWebServices())
+	if err == nil || !strings.Contains(err.Error(), "routes of /apis/shop.example.com/v1") {
 		t.Errorf("%d services, %v", len(made), err)
 	}
 }

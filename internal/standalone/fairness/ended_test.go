@@ -14,7 +14,9 @@ import (
 
 type closedTransport struct{}
 
-func (closedTransport) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("loopback is closed") }
+func (closedTransport) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, errors.New("loopback is closed")
+}
 
 // Upstream's flow control logs every other error of these patches.
 func TestEnded_failedPatch_isNotFound(t *testing.T) {
