@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/annexapi/annex/e2e/cluster/compare"
 )
 
 // resources are the paths of the objects in testdata.
@@ -76,8 +78,6 @@ func nameOf(doc map[string]any) string {
 	return name
 }
 
-const asJSON = "application/json"
-
 // Both servers answer every request alike: rejections, their messages, and the stored form of accepted objects. The
 // objects of testdata are valid, and are changed at random.
 func TestBuiltin_randomRequests(t *testing.T) {
@@ -110,7 +110,7 @@ func (b *both) lives(name, path string, all []map[string]any) {
 		labels := map[string]any{"metadata": map[string]any{"labels": map[string]any{"new": "label"}}}
 		b.same(what+" labeled", http.MethodPatch, at+"?fieldManager=test", "application/merge-patch+json", labels)
 		b.same(what+" applied", http.MethodPatch, at+"?fieldManager=applier&force=true", "application/apply-patch+yaml", doc)
-		missing := clone(doc)
+		missing := compare.Clone(doc)
 		missing["metadata"].(map[string]any)["name"] = "missing"
 		b.same(what+" updated dry where there is none", http.MethodPut, path+"/missing?dryRun=All&fieldManager=test", asJSON, missing)
 		b.same(what+" updated where there is none", http.MethodPut, path+"/missing?fieldManager=test", asJSON, missing)

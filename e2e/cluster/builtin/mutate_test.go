@@ -1,11 +1,11 @@
 package builtin
 
 import (
-	"encoding/json"
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
+
+	"github.com/annexapi/annex/e2e/cluster/compare"
 )
 
 type random struct{ *rand.Rand }
@@ -47,101 +47,11 @@ func places(doc map[string]any) []place {
 	return all
 }
 
-var (
-	strings_ = []string{
-		"",
-		" ",
-		"*",
-		"a",
-		"A",
-		"a_b",
-		"a/b",
-		"a//b",
-		"a.b.c",
-		"-a",
-		"a b",
-		"$",
-		"..",
-		"a\nb",
-		"true",
-		"1",
-		"-1",
-		"1.5",
-		"1Gi",
-		"http://x",
-		"https://x/y?z=1",
-		"Exact",
-		"Deny",
-		"*/*",
-		"pods/*",
-		"*/scale",
-		"object.spec.x",
-		"1 +",
-		"variables.spec.x == 1",
-		"params.x",
-		"'a' in object",
-		"authorizer",
-		"string(1)",
-		"oldObject == null",
-		"'text'",
-		strings.Repeat("x", 64),
-		strings.Repeat("y", 254),
-		"Always",
-		"Never",
-		"Exists",
-		"In",
-		"Gt",
-		"Localhost",
-		"RuntimeDefault",
-		"None",
-		"TCP",
-		"HTTP",
-		"Bidirectional",
-		"Restart",
-		"Unmasked",
-		"CAP_SYS_ADMIN",
-		"windows",
-		"linux",
-		"/abs",
-		"../up",
-		"..file",
-		"localhost/p",
-		"unconfined",
-		"10.0.0.1",
-		"010.0.0.1",
-		"::ffff:1.2.3.4",
-		"a\\b",
-		"a\\b\\c",
-		"net.ipv4.x",
-		"kernel.shmmax",
-		"metadata.labels",
-		"metadata.labels['a b']",
-		"metadata.name['x']",
-		"spec.nodeName",
-		"spec.host",
-		"status.phase",
-		"limits.cpu",
-		"requests.hugepages-2Mi",
-		"limits.memory",
-		"cpu",
-		"pods",
-		"hugepages-2Mi",
-		"hugepages-x",
-		"kubernetes.io/x",
-		"requests.x",
-		"example.com/y",
-		"A/b",
-		"a:v1",
-		"a:v1/b",
-		"latest",
-		"a@sha256:" + strings.Repeat("0", 64),
-	}
-	others = []any{nil, true, false, 0, -1, 1, 100, 1.5, []any{}, map[string]any{}, []any{"a"}, map[string]any{"a": "b"}}
-)
+var others = []any{nil, true, false, 0, -1, 1, 100, 1.5, []any{}, map[string]any{}, []any{"a"}, map[string]any{"a": "b"}}
 
 // mutate changes a copy of a document in one to three places. Other valid objects of the same kind may supply parts.
 func (r random) mutate(doc map[string]any, same []map[string]any) map[string]any {
-	changed := clone(doc)
+	changed := compare.Clone(doc)
 	for range 1 + r.IntN(3) {
 		all := places(changed)
 		if len(all) == 0 {
@@ -159,7 +69,7 @@ func (r random) mutate(doc map[string]any, same []map[string]any) map[string]any
 			if list, ok := p.value.([]any); ok && len(list) > 0 {
 				p.set(append(slices.Clone(list), one(r, list)))
 			} else if m, ok := p.value.(map[string]any); ok {
-				m[one(r, strings_)] = one(r, strings_)
+				m[one(r, compare.Strings())] = one(r, compare.Strings())
 			} else {
 				r.like(p)
 			}
@@ -174,7 +84,7 @@ func (r random) mutate(doc map[string]any, same []map[string]any) map[string]any
 func (r random) like(p place) {
 	switch p.value.(type) {
 	case string:
-		p.set(one(r, strings_))
+		p.set(one(r, compare.Strings()))
 	case float64:
 		p.set(one(r, []any{0, -1, 1, 2, 30, 31, 65536, 1 << 40}))
 	case bool:
@@ -189,7 +99,7 @@ func (r random) like(p place) {
 // splice copies the value at the same place of another object.
 func (r random) splice(p place, other map[string]any) {
 	var found []any
-	for _, q := range places(clone(other)) {
+	for _, q := range places(compare.Clone(other)) {
 		if q.path == p.path {
 			found = append(found, q.value)
 		}
@@ -197,16 +107,4 @@ func (r random) splice(p place, other map[string]any) {
 	if len(found) > 0 {
 		p.set(one(r, found))
 	}
-}
-
-func clone(doc map[string]any) map[string]any {
-	raw, err := json.Marshal(doc)
-	if err != nil {
-		panic(err)
-	}
-	var copied map[string]any
-	if err := json.Unmarshal(raw, &copied); err != nil {
-		panic(err)
-	}
-	return copied
 }

@@ -17,7 +17,7 @@ import (
 
 // Options are the parts of a cluster.
 type Options struct {
-	// Bin is the directory of the programs etcd, kube-apiserver and kube-controller-manager.
+	// Bin is the directory of the programs etcd, kube-apiserver and, if there are controllers, kube-controller-manager.
 	Bin string
 	// Dir keeps all files of the cluster: data, keys and logs. It exists and is empty, and no other user may read it.
 	Dir string
@@ -70,7 +70,11 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 }
 
 func (c *Cluster) start(ctx context.Context) error {
-	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager"} {
+	programs := []string{"etcd", "kube-apiserver"}
+	if len(c.options.Controllers) > 0 {
+		programs = append(programs, "kube-controller-manager")
+	}
+	for _, program := range programs {
 		if _, err := os.Stat(filepath.Join(c.options.Bin, program)); err != nil {
 			return fmt.Errorf("%w: make cluster builds it", err)
 		}
