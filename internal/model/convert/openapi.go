@@ -64,7 +64,9 @@ func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) O
 			}
 			for _, definitions := range served {
 				for name, definition := range definitions(ref) {
-					dropContradictions(definition)
+					if !strings.HasPrefix(modelName(name), kubernetesModels) { // clients know these from clusters, and merge by their defaults
+						dropContradictions(definition)
+					}
 					merged[name] = definition
 				}
 			}
@@ -74,6 +76,9 @@ func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) O
 	}
 	return OpenAPI{V2: in(structural.OpenAPIv2), V3: in(structural.OpenAPIv3)}
 }
+
+// kubernetesModels begins the names of definitions of Kubernetes' own types.
+const kubernetesModels = "io.k8s."
 
 // intOrString defines the only apimachinery type that upstream's definitions lack. OpenAPI v2 has no oneOf, so it
 // gets a separate schema.
