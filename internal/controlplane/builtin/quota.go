@@ -52,6 +52,7 @@ func resourceQuotas() *define.Kind {
 		age(),
 	)
 	k.ShortNames, k.Status, k.WithoutGeneration, k.Unconditional, k.ReturnsDeleted = []string{"quota"}, true, true, true, true
+	k.StatusMetadata = true
 	return k
 }
 

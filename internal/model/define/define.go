@@ -242,6 +242,8 @@ type Kind struct {
 	// Status makes the kind serve /status. WithoutStatus forbids it.
 	Status        bool
 	WithoutStatus bool
+	// StatusMetadata kinds accept changes of the metadata through /status, as a few kinds of Kubernetes do. Other kinds ignore these.
+	StatusMetadata bool
 	// ValidateName returns the errors of the name of a new object, or of the prefix of a generated name; nil requires
 	// a DNS subdomain.
 	ValidateName func(name string, prefix bool) []string

@@ -262,7 +262,7 @@ func resetFields(k *define.Kind, paths ...fieldpath.Path) map[fieldpath.APIVersi
 	return fields
 }
 
-// statusStrategy decides what /status accepts: the status, and of the metadata only the managed fields.
+// statusStrategy decides what /status accepts: the status, and of the metadata only the managed fields unless the kind permits more.
 type statusStrategy struct {
 	strategy
 }
@@ -271,9 +271,11 @@ func (s statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.O
 	managers := objects.Meta(obj).GetManagedFields()
 	updated, previous := reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem()
 	for i := range updated.NumField() {
-		if updated.Type().Field(i).Name != "Status" {
-			updated.Field(i).Set(previous.Field(i))
+		name := updated.Type().Field(i).Name
+		if name == "Status" || name == "ObjectMeta" && s.kind.StatusMetadata {
+			continue
 		}
+		updated.Field(i).Set(previous.Field(i))
 	}
 	objects.Meta(obj).SetManagedFields(managers)
 	if s.kind.PrepareForStatus != nil {
@@ -293,11 +295,14 @@ func (s statusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtim
 	return nil
 }
 
-// GetResetFields returns every field except the status, one by one, because a set cannot express "all others".
+// GetResetFields returns every field that /status ignores, one by one, because a set cannot express "all others".
 func (s statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	fields := map[fieldpath.APIVersion]*fieldpath.Set{}
 	for _, v := range s.kind.AllVersions() {
-		set := fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"))
+		set := fieldpath.NewSet()
+		if !s.kind.StatusMetadata {
+			set.Insert(fieldpath.MakePathOrDie("metadata"))
+		}
 		for _, name := range topFields(v.Type) {
 			set.Insert(fieldpath.MakePathOrDie(name))
 		}
