@@ -306,6 +306,45 @@ func TestValidate_policyStatus(t *testing.T) {
 	})
 }
 
+func TestValidate_migrationStatus(t *testing.T) {
+	t.Parallel()
+	k := find(t, "storageversionmigrations.storagemigration.k8s.io")
+	condition := func(kind, status string) string {
+		return `{type: ` + kind + `, status: "` + status + `", reason: a, lastTransitionTime: "2020-01-01T00:00:00Z"}`
+	}
+	of := func(version string, conditions ...string) runtime.Object {
+		return read(t, k, `{status: {resourceVersion: "`+version+`", conditions: [`+strings.Join(conditions, ", ")+`]}}`)
+	}
+	for name, test := range map[string]struct {
+		old, updated runtime.Object
+		want         []string
+	}{
+		"a version":              {of(""), of("5"), nil},
+		"a version that is none": {of(""), of("a"), []string{"status.resourceVersion: Invalid value: \"a\": resource version is not well formed: a"}},
+		"another version":        {of("5"), of("6"), []string{"status.resourceVersion: Invalid value: \"6\": field is immutable"}},
+		"success":                {of("5", condition("Running", "True")), of("5", condition("Succeeded", "True")), nil},
+		"success and failure": {of("5"), of("5", condition("Succeeded", "True"), condition("Failed", "True")),
+			[]string{"Both success and failed conditions cannot be true at the same time"}},
+		"success taken back": {of("5", condition("Succeeded", "True")), of("5", condition("Succeeded", "False")),
+			[]string{"Success condition cannot be set to false once it is true"}},
+		"failure taken back": {of("5", condition("Failed", "True")), of("5"),
+			[]string{"Failed condition cannot be set to false once it is true"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			errs := k.ValidateStatus(contextOf(k.Group), test.updated, test.old)
+			if len(errs) != len(test.want) {
+				t.Fatalf("%v, want %q", errs, test.want)
+			}
+			for i, err := range errs {
+				if !strings.HasSuffix(err.Error(), test.want[i]) {
+					t.Errorf("%v, want %q", err, test.want[i])
+				}
+			}
+		})
+	}
+}
+
 func TestWarn(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -75,6 +76,33 @@ func validateMigrationUpdate(m, old *migration) field.ErrorList {
 	return apivalidation.ValidateImmutableField(spec{m.Spec.Resource}, spec{old.Spec.Resource}, field.NewPath("spec"))
 }
 
-func validateMigrationStatus(m, _ *migration) field.ErrorList {
-	return validateConditions(m.Status.Conditions, field.NewPath("status", "conditions"))
+// validateMigrationStatus has the rules of a kube-apiserver: a migration that has ended stays so, and keeps its resource version.
+func validateMigrationStatus(m, old *migration) field.ErrorList {
+	status := field.NewPath("status")
+	version, conditions := status.Child("resourceVersion"), status.Child("conditions")
+	var errs field.ErrorList
+	if v := m.Status.ResourceVersion; v != "" {
+		if _, err := resourceversion.CompareResourceVersion(v, v); err != nil {
+			errs = append(errs, field.Invalid(version, v, err.Error()))
+		}
+	}
+	errs = append(errs, validateConditions(m.Status.Conditions, conditions)...)
+	if before := old.Status.ResourceVersion; before != "" && before != m.Status.ResourceVersion {
+		errs = append(errs, field.Invalid(version, m.Status.ResourceVersion, "field is immutable"))
+	}
+	is := func(m *migration, t storagemigrationv1.MigrationConditionType) bool {
+		return meta.IsStatusConditionTrue(m.Status.Conditions, string(t))
+	}
+	invalid := func(detail string) { errs = append(errs, field.Invalid(conditions, m.Status.Conditions, detail)) }
+	succeeded, failed := storagemigrationv1.MigrationSucceeded, storagemigrationv1.MigrationFailed
+	if is(m, succeeded) && is(m, failed) {
+		invalid("Both success and failed conditions cannot be true at the same time")
+	}
+	if is(old, succeeded) && !is(m, succeeded) {
+		invalid("Success condition cannot be set to false once it is true")
+	}
+	if is(old, failed) && !is(m, failed) {
+		invalid("Failed condition cannot be set to false once it is true")
+	}
+	return errs
 }
