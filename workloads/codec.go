@@ -9,27 +9,32 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
-// codecs returns a function that makes the codec of a resource's stored objects: JSON of the group's preferred version.
-func codecs() func(schema.GroupResource) (runtime.Codec, error) {
-	byGroup := map[string]runtime.Codec{}
-	return func(resource schema.GroupResource) (runtime.Codec, error) {
-		if codec, ok := byGroup[resource.Group]; ok {
-			return codec, nil
+// codecs returns a function that makes the codec of a resource's stored objects, and returns the version that it encodes: JSON of
+// the group's preferred version.
+func codecs() func(schema.GroupResource) (runtime.Codec, runtime.GroupVersioner, error) {
+	type stored struct {
+		codec   runtime.Codec
+		version runtime.GroupVersioner
+	}
+	byGroup := map[string]stored{}
+	return func(resource schema.GroupResource) (runtime.Codec, runtime.GroupVersioner, error) {
+		if made, ok := byGroup[resource.Group]; ok {
+			return made.codec, made.version, nil
 		}
 		versions := legacyscheme.Scheme.PrioritizedVersionsForGroup(resource.Group)
 		if len(versions) == 0 {
-			return nil, fmt.Errorf("the group %q has no versions", resource.Group)
+			return nil, nil, fmt.Errorf("the group %q has no versions", resource.Group)
 		}
-		codec, _, err := serverstorage.NewStorageCodec(serverstorage.StorageCodecConfig{
+		codec, version, err := serverstorage.NewStorageCodec(serverstorage.StorageCodecConfig{
 			StorageMediaType:  runtime.ContentTypeJSON,
 			StorageSerializer: legacyscheme.Codecs,
 			StorageVersion:    versions[0],
 			MemoryVersion:     schema.GroupVersion{Group: resource.Group, Version: runtime.APIVersionInternal},
 		})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		byGroup[resource.Group] = codec
-		return codec, nil
+		byGroup[resource.Group] = stored{codec, version}
+		return codec, version, nil
 	}
 }

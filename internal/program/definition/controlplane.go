@@ -51,9 +51,9 @@ type Host struct {
 	// Storage opens storage for resources that the definition does not have, encoded by the codec. Objects can be
 	// created only in existing namespaces.
 	Storage func(codec runtime.Codec) generic.RESTOptionsGetter
-	// Foreign opens storage for the kinds of an extension, encoded by the codec of each resource. Objects can be created
-	// only in existing namespaces.
-	Foreign func(codec func(schema.GroupResource) (runtime.Codec, error)) generic.RESTOptionsGetter
+	// Foreign opens storage for the kinds of an extension, encoded by the codec of each resource, in the version beside the codec.
+	// Objects can be created only in existing namespaces.
+	Foreign func(codec func(schema.GroupResource) (runtime.Codec, runtime.GroupVersioner, error)) generic.RESTOptionsGetter
 	// Client has all permissions. Its requests block until the server runs.
 	Client *rest.Config
 	// Groups are the names of the API groups that the server itself serves. Versions are their served versions, the

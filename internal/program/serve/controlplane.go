@@ -104,7 +104,7 @@ func (m *controlPlaneStorage) host(c *upstream.Config, authorize authorizer.Auth
 	return definition.Host{
 		Name:    c.Definition.Name,
 		Storage: func(codec runtime.Codec) generic.RESTOptionsGetter { return m.guard(c.Stores.Custom(codec)) },
-		Foreign: func(codec func(schema.GroupResource) (runtime.Codec, error)) generic.RESTOptionsGetter {
+		Foreign: func(codec func(schema.GroupResource) (runtime.Codec, runtime.GroupVersioner, error)) generic.RESTOptionsGetter {
 			return m.guard(c.Stores.Foreign(codec))
 		},
 		Client:     m.loopback.Config(),

@@ -139,25 +139,30 @@ func (c customStorage) GetRESTOptions(resource schema.GroupResource, _ runtime.O
 }
 
 // Foreign returns the storage of kinds whose types and codecs are another project's. codec returns the codec of a
-// resource's stored objects; it may be called for resources without storage, too.
-func (s *Stores) Foreign(codec func(schema.GroupResource) (runtime.Codec, error)) generic.RESTOptionsGetter {
+// resource's stored objects and the version that it encodes, of which discovery has a hash; it may be called for resources without
+// storage, too.
+func (s *Stores) Foreign(codec func(schema.GroupResource) (runtime.Codec, runtime.GroupVersioner, error)) generic.RESTOptionsGetter {
 	return foreignStorage{s, codec}
 }
 
 type foreignStorage struct {
 	stores *Stores
-	codec  func(schema.GroupResource) (runtime.Codec, error)
+	codec  func(schema.GroupResource) (runtime.Codec, runtime.GroupVersioner, error)
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
 func (f foreignStorage) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
-	codec, err := f.codec(resource)
+	codec, stored, err := f.codec(resource)
 	if err != nil {
 		return generic.RESTOptions{}, fmt.Errorf("storage of %s: %w", resource, err)
 	}
 	options, err := f.stores.Custom(codec).GetRESTOptions(resource, nil)
+	if err != nil {
+		return options, err
+	}
+	options.StorageConfig.EncodeVersioner = stored
 	options.Decorator = decorator.New(f.stores.openForeign)
-	return options, err
+	return options, nil
 }
 
 // prefix returns the key prefix of a resource's objects.
