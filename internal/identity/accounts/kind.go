@@ -33,8 +33,16 @@ func Group() define.Group {
 				{Facts: facts, Type: reflect.TypeFor[corev1.ServiceAccount](), ListType: reflect.TypeFor[corev1.ServiceAccountList]()},
 			},
 			WithoutGeneration: true,
-			PrepareForCreate:  func(_ context.Context, obj runtime.Object) { keepNames(obj) },
-			PrepareForUpdate:  func(_ context.Context, obj, _ runtime.Object) { keepNames(obj) },
+			Unconditional:     true,
+			ReturnsDeleted:    true,
+			Columns: []define.Column{{
+				Name:        "Age",
+				Type:        "string", // upstream's word, where kinds without columns have a date
+				Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
+				Value:       func(obj runtime.Object) any { return obj.(*corev1.ServiceAccount).CreationTimestamp },
+			}},
+			PrepareForCreate: func(_ context.Context, obj runtime.Object) { keepNames(obj) },
+			PrepareForUpdate: func(_ context.Context, obj, _ runtime.Object) { keepNames(obj) },
 		},
 	}}
 }

@@ -33,11 +33,13 @@ func Group() define.Group {
 			clusterScoped,
 		),
 		kind[rbacv1.ClusterRoleBinding, rbacv1.ClusterRoleBindingList]("clusterrolebindings", binding(
+			"clusterRoleBinding", rbacv1.ClusterRoleBinding{}.SwaggerDoc(),
 			rbac.SetDefaultsClusterRoleBinding, rbac.ValidateClusterRoleBinding, rbac.ValidateClusterRoleBindingUpdate,
 			func(b *rbacv1.ClusterRoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects },
 		), clusterScoped),
 		kind[rbacv1.Role, rbacv1.RoleList]("roles", role(rbac.ValidateRole, rbac.ValidateRoleUpdate)),
 		kind[rbacv1.RoleBinding, rbacv1.RoleBindingList]("rolebindings", binding(
+			"roleBinding", rbacv1.RoleBinding{}.SwaggerDoc(),
 			rbac.SetDefaultsRoleBinding, rbac.ValidateRoleBinding, rbac.ValidateRoleBindingUpdate,
 			func(b *rbacv1.RoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects },
 		)),
@@ -79,14 +81,17 @@ func role[T any](validate func(*T) field.ErrorList, update func(obj, old *T) fie
 	}
 }
 
+// binding adds the columns of upstream's tables. name is the kind in their descriptions.
 func binding[T any](
+	name string,
+	documented map[string]string,
 	fill func(*T),
 	validate func(*T) field.ErrorList,
 	update func(obj, old *T) field.ErrorList,
 	of func(*T) (rbacv1.RoleRef, []rbacv1.Subject),
 ) func(*define.Kind) {
-	subjects := func(name, kind string) define.Column {
-		return define.Column{Name: name, Type: "string", Description: name + " in the binding", Wide: true, Value: func(obj runtime.Object) any {
+	subjects := func(title, kind string) define.Column {
+		return define.Column{Name: title, Type: "string", Description: title + " in the " + name, Wide: true, Value: func(obj runtime.Object) any {
 			_, all := of(any(obj).(*T))
 			var names []string
 			for _, s := range all {
@@ -101,18 +106,20 @@ func binding[T any](
 			return strings.Join(names, ", ")
 		}}
 	}
+	// Upstream's tables have the text of an older version.
+	reference := strings.TrimSuffix(documented["roleRef"], " This field is immutable.")
 	return func(k *define.Kind) {
 		validated(k, validate, update)
 		k.Versions[0].Default = func(obj runtime.Object) { fill(any(obj).(*T)) }
 		k.Columns = []define.Column{
-			{Name: "Role", Type: "string", Description: "The role that the binding refers to", Value: func(obj runtime.Object) any {
+			{Name: "Role", Type: "string", Description: reference, Value: func(obj runtime.Object) any {
 				ref, _ := of(any(obj).(*T))
 				return ref.Kind + "/" + ref.Name
 			}},
 			{
 				Name:        "Age",
 				Type:        "string",
-				Description: "How long ago the binding was created",
+				Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
 				Value:       func(obj runtime.Object) any { return created(obj) },
 			},
 			subjects("Users", rbacv1.UserKind),

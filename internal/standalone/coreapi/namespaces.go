@@ -136,21 +136,20 @@ type mainREST struct {
 }
 
 var (
-	_ rest.Scoper                     = (*mainREST)(nil)
-	_ rest.SingularNameProvider       = (*mainREST)(nil)
-	_ rest.ShortNamesProvider         = (*mainREST)(nil)
-	_ rest.Creater                    = (*mainREST)(nil)
-	_ rest.Lister                     = (*mainREST)(nil)
-	_ rest.Watcher                    = (*mainREST)(nil)
-	_ rest.Patcher                    = (*mainREST)(nil)
-	_ rest.GracefulDeleter            = (*mainREST)(nil)
-	_ rest.MayReturnFullObjectDeleter = (*mainREST)(nil)
-	_ rest.ResetFieldsStrategy        = (*mainREST)(nil)
-	_ rest.StorageVersionProvider     = (*mainREST)(nil)
-	_ rest.StorageWithReadiness       = (*mainREST)(nil)
-	_ rest.Patcher                    = (*statusREST)(nil)
-	_ rest.Updater                    = (*updateREST)(nil)
-	_ rest.ResetFieldsStrategy        = (*updateREST)(nil)
+	_ rest.Scoper                 = (*mainREST)(nil)
+	_ rest.SingularNameProvider   = (*mainREST)(nil)
+	_ rest.ShortNamesProvider     = (*mainREST)(nil)
+	_ rest.Creater                = (*mainREST)(nil)
+	_ rest.Lister                 = (*mainREST)(nil)
+	_ rest.Watcher                = (*mainREST)(nil)
+	_ rest.Patcher                = (*mainREST)(nil)
+	_ rest.GracefulDeleter        = (*mainREST)(nil)
+	_ rest.ResetFieldsStrategy    = (*mainREST)(nil)
+	_ rest.StorageVersionProvider = (*mainREST)(nil)
+	_ rest.StorageWithReadiness   = (*mainREST)(nil)
+	_ rest.Patcher                = (*statusREST)(nil)
+	_ rest.Updater                = (*updateREST)(nil)
+	_ rest.ResetFieldsStrategy    = (*updateREST)(nil)
 )
 
 func (r *mainREST) New() runtime.Object                    { return r.store.New() }
@@ -161,7 +160,6 @@ func (r *mainREST) GetSingularName() string                { return r.store.GetS
 func (r *mainREST) ShortNames() []string                   { return []string{"ns"} }
 func (r *mainREST) StorageVersion() runtime.GroupVersioner { return r.store.StorageVersion() }
 func (r *mainREST) ReadinessCheck() error                  { return r.store.ReadinessCheck() }
-func (r *mainREST) DeleteReturnsDeletedObject() bool       { return r.store.DeleteReturnsDeletedObject() }
 
 func (r *mainREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return r.store.GetResetFields()

@@ -50,6 +50,7 @@ func kind[T, L any](
 		Resource:      resource,
 		ClusterScoped: true,
 		Status:        true,
+		Unconditional: true,
 		Versions: []*define.Version{{
 			Facts: facts.API, Type: reflect.TypeFor[T](), ListType: reflect.TypeFor[L](),
 			Default: func(obj runtime.Object) { fill(any(obj).(*T)) },
