@@ -170,9 +170,10 @@ type Options struct {
 	// after it.
 	ShutdownDelay time.Duration
 
-	// Controllers selects the Server.Controllers that the server runs, in the syntax of kube-controller-manager's
-	// flag: * is all controllers, name is one controller, and -name, beside *, excludes one. Nil runs all, an empty
-	// list runs none.
+	// Controllers selects the Server.Controllers and the control plane's controllers that the server runs, in the syntax of
+	// kube-controller-manager's flag: * is all controllers that run by default, name is one controller, and -name, beside *,
+	// excludes one. The word all is all controllers, also those of deployments, jobs and other workloads, which do not run
+	// by default. Nil means *, an empty list runs none.
 	Controllers []string
 
 	// UnrestrictedUpdate accepts updates without a resource version, which overwrite the stored object

@@ -84,6 +84,8 @@ func (c *checker) controllers(all []Controller) {
 		}
 		if msgs := validation.IsDNS1123Label(controller.Name); len(msgs) > 0 {
 			c.errorf(where, "name: %s", strings.Join(msgs, "; "))
+		} else if controller.Name == EveryController {
+			c.errorf(where, "name: this name selects all controllers")
 		} else if seen[controller.Name] {
 			c.errorf(where, "declared twice")
 		}

@@ -100,6 +100,10 @@ func TestCheck_mistakes(t *testing.T) {
 		"server, name":      {func(s *Server, _ *Kind) { s.Name = "Tools" }, `server: Name "Tools": `},
 		"server, no groups": {func(s *Server, _ *Kind) { s.Groups = nil }, "server: no groups"},
 		"controller, name":  {func(s *Server, _ *Kind) { s.Controllers = []Controller{{Run: run}} }, "controller 0: name: "},
+		"controller, reserved name": {
+			func(s *Server, _ *Kind) { s.Controllers = []Controller{{Name: "all", Run: run}} },
+			`controller "all": name: this name selects all controllers`,
+		},
 		"controller, twice": {func(s *Server, _ *Kind) { s.Controllers = []Controller{{Name: "a", Run: run}, {Name: "a", Run: run}} },
 			`controller "a": declared twice`},
 		"controller, no function": {func(s *Server, _ *Kind) { s.Controllers = []Controller{{Name: "a"}} }, `controller "a": no Run`},

@@ -66,6 +66,9 @@ var ErrNoExtension = errors.New("the program does not link the kinds of workload
 // NamespaceController is the name of the controller that deletes the content of namespaces, and then the namespaces.
 const NamespaceController = "namespace-controller"
 
+// EveryController selects all controllers, also those that are off. No controller has this name.
+const EveryController = "all"
+
 // Plane holds the parts that a control plane adds to a definition.
 type Plane struct {
 	// Groups returns new values of the groups that are built in.
@@ -86,6 +89,8 @@ type Controller struct {
 	// Account is the service account in kube-system under which the controller works; empty gives it all rights. Only
 	// the controllers of a control plane have one.
 	Account string
+	// Off controllers run only if they are selected by name, or by EveryController.
+	Off bool
 	// Run is nil for a controller whose work the server itself does, if the controller is selected.
 	Run func(ctx context.Context, env any) error
 }

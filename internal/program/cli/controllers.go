@@ -91,7 +91,7 @@ within 15 seconds.`,
 	return cmd
 }
 
-const controllersUsage = "controllers to run: * selects all, NAME selects one, -NAME excludes one"
+const controllersUsage = "controllers to run: * selects all that run by default, all selects all, NAME selects one, -NAME excludes one"
 
 // clientConfig reads a kubeconfig as kubectl does.
 func clientConfig(path, kubeContext string) (*rest.Config, error) {

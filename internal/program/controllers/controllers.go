@@ -21,21 +21,24 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// All selects all controllers.
+// All selects all controllers that are not off.
 const All = "*"
 
-// Select returns the selected controllers in the order of their declaration. In a selection, * adds all
-// controllers, a name adds one, and -name removes one from *. An unknown name is an error.
+// Select returns the selected controllers in the order of their declaration. In a selection, * adds all controllers that
+// are not off, define.EveryController adds those, too, a name adds one, and -name removes one. An unknown name is an error.
 func Select(all []define.Controller, selection []string) ([]define.Controller, error) {
 	for _, s := range selection {
 		name := strings.TrimPrefix(s, "-")
-		if s != All && !slices.ContainsFunc(all, func(c define.Controller) bool { return c.Name == name }) {
+		if s != All && s != define.EveryController && !slices.ContainsFunc(all, func(c define.Controller) bool { return c.Name == name }) {
 			return nil, fmt.Errorf("unknown controller %q; there %s", name, are(all))
 		}
 	}
 	var selected []define.Controller
 	for _, c := range all {
-		if !slices.Contains(selection, "-"+c.Name) && (slices.Contains(selection, c.Name) || slices.Contains(selection, All)) {
+		added := slices.ContainsFunc(selection, func(s string) bool {
+			return s == c.Name || s == define.EveryController || s == All && !c.Off
+		})
+		if added && !slices.Contains(selection, "-"+c.Name) {
 			selected = append(selected, c)
 		}
 	}

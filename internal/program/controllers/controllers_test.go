@@ -15,10 +15,12 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
+// named returns controllers; those with a question mark are off.
 func named(names ...string) []define.Controller {
 	var all []define.Controller
 	for _, name := range names {
-		all = append(all, define.Controller{Name: name})
+		name, off := strings.CutSuffix(name, "?")
+		all = append(all, define.Controller{Name: name, Off: off})
 	}
 	return all
 }
@@ -34,6 +36,12 @@ func TestSelect(t *testing.T) {
 		{"a b c", "-b *", "a c"},
 		{"a b c", "-b", ""},
 		{"a b c", "b -b", ""},
+		{"a b? c?", "*", "a"},
+		{"a b? c?", "* c", "a c"},
+		{"a b? c?", "c", "c"},
+		{"a b? c?", "all", "a b c"},
+		{"a b? c?", "all -a -c", "b"},
+		{"a b?", "-all", `unknown controller "all"; there are a, b`},
 		{"", "*", ""},
 		{"a b", "d", `unknown controller "d"; there are a, b`},
 		{"a", "* -d", `unknown controller "d"; there is only a`},

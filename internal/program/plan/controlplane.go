@@ -59,8 +59,24 @@ func withPlane(d *definition.Definition, o config.ControlPlaneOptions) (*definit
 		return nil, fmt.Errorf("Options.ControlPlane.RuntimeConfig: %w", err)
 	}
 	server := *d.Server
-	server.Plane = plane.Plane()
+	if server.Plane = plane.Plane(); server.Plane.Mistake != nil {
+		return nil, fmt.Errorf("control plane: %w", server.Plane.Mistake)
+	}
 	return &definition.Definition{Server: &server, ControlPlane: plane, NewEnv: d.NewEnv}, nil
+}
+
+// dropOffControllers removes from the control plane the controllers that are off and not selected: they need no accounts
+// and roles.
+func (p *Plan) dropOffControllers() {
+	if p.Definition.Plane == nil {
+		return
+	}
+	definition, plane := *p.Definition, *p.Definition.Plane
+	plane.Controllers = slices.DeleteFunc(slices.Clone(plane.Controllers), func(c define.Controller) bool {
+		return c.Off && !slices.ContainsFunc(p.Controllers, func(selected define.Controller) bool { return selected.Name == c.Name })
+	})
+	definition.Plane = &plane
+	p.Definition = &definition
 }
 
 // DeletesNamespaces reports whether the server deletes the content of terminating namespaces. Only a control plane can be

@@ -463,6 +463,7 @@ func (p *Plan) completeRest() error {
 	if p.Controllers, err = controllers.Select(p.Definition.Controllers, o.Controllers); err != nil {
 		return fmt.Errorf("Options.Controllers: %w", err)
 	}
+	p.dropOffControllers()
 	if o.EncryptionConfigReload && o.EncryptionConfigFile == "" {
 		return errors.New("an automatic reload requires Options.EncryptionConfigFile")
 	}
