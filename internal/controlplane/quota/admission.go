@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota/validation"
+	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/informers/core"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -28,21 +29,25 @@ const PluginName = resourcequota.PluginName
 
 // Admission rejects creates that exceed the limits of quotas.
 type Admission struct {
-	client  clientset
-	quotas  cache.SharedIndexInformer
-	creates *Creates
-	stopped <-chan struct{}
+	client   clientset
+	quotas   cache.SharedIndexInformer
+	creates  *Creates
+	measures measures
+	stopped  <-chan struct{}
 }
 
 // NewAdmission creates the client, which has all rights and whose requests may wait until the server runs. It sends
 // no requests. The plugin records creates for the controller of the same server. stopped is closed when no more
-// requests arrive.
-func NewAdmission(config *rest.Config, creates *Creates, stopped <-chan struct{}) (*Admission, error) {
+// requests arrive. Objects are charged by the evaluator of their kind, which may be one of the core group, and otherwise
+// counted.
+func NewAdmission(config *rest.Config, creates *Creates, stopped <-chan struct{}, evaluators ...quota.Evaluator) (*Admission, error) {
 	client, err := corev1client.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("client for quotas: %w", err)
 	}
-	return &Admission{client: clientset{core: client}, quotas: informerOf(client, 0), creates: creates, stopped: stopped}, nil
+	return &Admission{
+		client: clientset{core: client}, quotas: informerOf(client, 0), creates: creates, measures: evaluators, stopped: stopped,
+	}, nil
 }
 
 func informerOf(client *corev1client.CoreV1Client, resync time.Duration) cache.SharedIndexInformer {
@@ -72,7 +77,7 @@ func (a *Admission) Plugin() admit.Plugin {
 		plugin.SetExternalKubeClientSet(a.client)
 		plugin.SetExternalKubeInformerFactory(factory{quotas: a.quotas})
 		plugin.SetDrainedNotification(a.stopped)
-		plugin.SetQuotaConfiguration(configuration())
+		plugin.SetQuotaConfiguration(a.measures.configuration())
 		return recordingPlugin{plugin, a}, plugin.ValidateInitialization()
 	}}
 }

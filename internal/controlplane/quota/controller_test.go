@@ -181,15 +181,15 @@ func TestSync_figures(t *testing.T) {
 			}},
 		"admitted, not stored yet": {hard: map[string]string{"secrets": "9"}, want: map[string]string{"secrets": "4"},
 			prepare: func(_ *host, _ *corev1.ResourceQuota, creates *Creates) {
-				creates.begin(t.Context(), secretNamed("d"))(true)
+				creates.begin(t.Context(), secretNamed("d"), false)(true)
 			}},
 		"admitted, stored": {hard: map[string]string{"secrets": "9"}, want: map[string]string{"secrets": "3"},
 			prepare: func(_ *host, _ *corev1.ResourceQuota, creates *Creates) {
-				creates.begin(t.Context(), secretNamed("a"))(true)
+				creates.begin(t.Context(), secretNamed("a"), false)(true)
 			}},
 		"refused": {hard: map[string]string{"secrets": "9"}, want: map[string]string{"secrets": "3"},
 			prepare: func(_ *host, _ *corev1.ResourceQuota, creates *Creates) {
-				creates.begin(t.Context(), secretNamed("d"))(false)
+				creates.begin(t.Context(), secretNamed("d"), false)(false)
 			}},
 		"a list that fails keeps the last figure": {hard: map[string]string{"secrets": "9", "configmaps": "9"}, fails: true,
 			want: map[string]string{"secrets": "8", "configmaps": "0"},
@@ -266,7 +266,7 @@ func TestSource_observedObject_isNotPending(t *testing.T) {
 	c := controllerOf(t, newHost(t, nil), creates, quotaOf(nil))
 	object := secretNamed("a")
 	object.GetObject().(*corev1.Secret).UID = uidOf("a")
-	creates.begin(t.Context(), object)(true)
+	creates.begin(t.Context(), object, false)(true)
 	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
 	pending := func() int { return len(creates.pending(t.Context(), secrets.GroupResource(), "lab")) }
 	if n := pending(); n != 1 {
@@ -338,7 +338,7 @@ func TestCreates_endedRequest_isForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var creates Creates
 		ctx, end := context.WithCancel(t.Context())
-		creates.begin(ctx, secretNamed("a"))(true)
+		creates.begin(ctx, secretNamed("a"), false)(true)
 		pending := func() int { return len(creates.pending(t.Context(), corev1.Resource("secrets"), "lab")) }
 		end()
 		time.Sleep(settled - 1)

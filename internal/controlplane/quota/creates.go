@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
@@ -31,16 +32,22 @@ type place struct {
 type create struct {
 	name string    // empty if the storage generates it
 	uid  types.UID // empty if the storage generates it
+	// object is a copy of an object whose kind is measured; otherwise nil.
+	object runtime.Object
 	// decided is closed when admission has accepted or refused the object; refused is valid from then on.
 	decided chan struct{}
 	refused bool
 }
 
 // begin records an object before admission counts it, until it is observed in the storage, or until shortly after the
-// end of its request. The returned function records the decision; a refused object is forgotten.
-func (c *Creates) begin(ctx context.Context, a admission.Attributes) (decide func(admitted bool)) {
+// end of its request. The returned function records the decision; a refused object is forgotten. A measured object is
+// copied, because the storage changes it later.
+func (c *Creates) begin(ctx context.Context, a admission.Attributes, measured bool) (decide func(admitted bool)) {
 	where := place{a.GetResource().GroupResource(), a.GetNamespace()}
 	one := &create{name: a.GetName(), decided: make(chan struct{})}
+	if measured {
+		one.object = a.GetObject().DeepCopyObject()
+	}
 	if m, err := meta.Accessor(a.GetObject()); err == nil {
 		one.name, one.uid = m.GetName(), m.GetUID()
 	}
@@ -115,7 +122,7 @@ func (n recordingPlugin) Validate(ctx context.Context, a admission.Attributes, o
 		return n.ValidationInterface.Validate(ctx, a, o)
 	}
 	admitted := false
-	decide := n.admission.creates.begin(ctx, a)
+	decide := n.admission.creates.begin(ctx, a, n.admission.measures.of(a.GetResource().GroupResource()) != nil)
 	defer func() { decide(admitted) }() // also after a panic
 	err := n.ValidationInterface.Validate(ctx, a, o)
 	admitted = err == nil

@@ -30,8 +30,8 @@ func TestCreates_pending_waitsForDecisions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var c Creates
-				c.begin(t.Context(), secretNamed("before"))(true)
-				decide := c.begin(t.Context(), secretNamed("a"))
+				c.begin(t.Context(), secretNamed("before"), false)(true)
+				decide := c.begin(t.Context(), secretNamed("a"), false)
 				time.AfterFunc(settled/2, func() { test.decide(decide) })
 				begin := time.Now()
 				pending := c.pending(t.Context(), corev1.Resource("secrets"), "lab")

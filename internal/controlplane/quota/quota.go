@@ -1,5 +1,6 @@
 // Package quota implements resource quotas: their status, by a controller, and their limits, by upstream's admission
-// plugin. The limited quantity is the number of objects of a kind in a namespace, including custom resources.
+// plugin. The limited quantity is the number of objects of a kind in a namespace, including custom resources. Of kinds
+// that have an evaluator of upstream's, such as pods, it is also what their objects use.
 //
 // An object is counted when it is admitted, but not every admitted object is stored in the end. Therefore the
 // controller counts the stored objects at its start, after deletions, and when a quota has not changed for a moment.
@@ -8,6 +9,7 @@
 package quota
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,12 +43,47 @@ func ignored() map[schema.GroupResource]struct{} {
 	}
 }
 
-// configuration returns the evaluators of admission for plain names.
-func configuration() quota.Configuration {
-	var evaluators []quota.Evaluator
+// measures are the evaluators of kinds whose objects use more than their number. The kinds are of the core group and
+// version v1.
+type measures []quota.Evaluator
+
+// of returns the evaluator of a kind; nil if objects of the kind are only counted.
+func (m measures) of(kind schema.GroupResource) quota.Evaluator {
+	for _, e := range m {
+		if e.GroupResource() == kind {
+			return e
+		}
+	}
+	return nil
+}
+
+// naming returns the evaluator of the kind whose objects use what a name in a quota limits; nil if there is none.
+func (m measures) naming(name corev1.ResourceName) quota.Evaluator {
+	for _, e := range m {
+		if len(e.MatchingResources([]corev1.ResourceName{name})) > 0 {
+			return e
+		}
+	}
+	return nil
+}
+
+// kindOf is kindOf, but includes names of what measured objects use.
+func (m measures) kindOf(name corev1.ResourceName) (kind schema.GroupResource, ok bool) {
+	if e := m.naming(name); e != nil {
+		return e.GroupResource(), true
+	}
+	kind, _, ok = kindOf(name)
+	return kind, ok
+}
+
+// configuration returns the evaluators of admission: measures, and those for plain names. A kind has one evaluator.
+func (m measures) configuration() quota.Configuration {
+	evaluators := slices.Clone(m)
 	for _, name := range counted {
-		// Admission does not list.
-		evaluators = append(evaluators, generic.NewObjectCountEvaluator(corev1.Resource(string(name)), nil, name))
+		kind := corev1.Resource(string(name))
+		if m.of(kind) == nil {
+			evaluators = append(evaluators, generic.NewObjectCountEvaluator(kind, nil, name)) // admission does not list
+		}
 	}
 	return generic.NewConfiguration(evaluators, ignored())
 }

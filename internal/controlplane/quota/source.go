@@ -2,10 +2,10 @@ package quota
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,7 +34,7 @@ func (c *Controller) follow(ctx context.Context) {
 	named := map[schema.GroupResource]bool{}
 	for _, obj := range c.quotas.GetStore().List() {
 		for name := range obj.(*corev1.ResourceQuota).Spec.Hard {
-			if kind, _, ok := kindOf(name); ok {
+			if kind, ok := c.measures.kindOf(name); ok {
 				named[kind] = true
 			}
 		}
@@ -62,7 +62,11 @@ func (c *Controller) follow(ctx context.Context) {
 		if s != nil {
 			s.cancel()
 		}
-		c.sources[kind] = c.observe(ctx, r.GroupVersionResource)
+		if e := c.measures.of(kind); e != nil {
+			c.sources[kind] = c.observeUse(ctx, e, r.GroupVersionResource)
+		} else {
+			c.sources[kind] = c.observe(ctx, r.GroupVersionResource)
+		}
 	}
 	for kind, s := range c.sources {
 		if !named[kind] {
@@ -100,8 +104,8 @@ func (c *Controller) observe(ctx context.Context, resource schema.GroupVersionRe
 
 // Add implements cache.ReflectorStore. Admission has counted the object, and counts of stored objects now include it.
 func (s *observer) Add(obj any) error {
-	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
-		s.controller.creates.stored(s.resource.GroupResource(), m.Namespace, m.UID)
+	if m, err := meta.Accessor(obj); err == nil {
+		s.controller.creates.stored(s.resource.GroupResource(), m.GetNamespace(), m.GetUID())
 	}
 	return nil
 }
@@ -111,12 +115,12 @@ func (s *observer) Update(obj any) error { return s.Add(obj) }
 
 // Delete implements cache.ReflectorStore.
 func (s *observer) Delete(obj any) error {
-	m, ok := obj.(*metav1.PartialObjectMetadata)
-	if !ok {
-		return fmt.Errorf("%T is not metadata", obj)
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return err
 	}
-	s.controller.creates.stored(s.resource.GroupResource(), m.Namespace, m.UID)
-	s.controller.changed(s.resource.GroupResource(), m.Namespace)
+	s.controller.creates.stored(s.resource.GroupResource(), m.GetNamespace(), m.GetUID())
+	s.controller.changed(s.resource.GroupResource(), m.GetNamespace())
 	return nil
 }
 
