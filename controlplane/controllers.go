@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
@@ -73,7 +74,7 @@ func (p plane) controllers() []controller {
 			false,
 			quota.Resource,
 			func(ctx context.Context, config *rest.Config, env *annex.Env) error {
-				controller, err := quota.NewController(config, p.creates.of(env.ClientConfig()))
+				controller, err := quota.NewController(config, p.creates.of(env.ClientConfig()), p.evaluators()...)
 				if err != nil {
 					return err
 				}
@@ -105,8 +106,8 @@ func (p plane) controllers() []controller {
 	}
 }
 
-// declaredControllers returns the controllers whose kinds are not left out.
-func (p plane) declaredControllers() []define.Controller {
+// declaredControllers returns the controllers whose kinds are not left out, and those of the extension.
+func (p plane) declaredControllers() ([]define.Controller, error) {
 	all := []define.Controller{{Name: define.NamespaceController}}
 	serves := p.served()
 	for _, c := range p.controllers() {
@@ -122,7 +123,19 @@ func (p plane) declaredControllers() []define.Controller {
 			return c.run(ctx, config, server)
 		}})
 	}
-	return all
+	if !p.extends {
+		return all, nil
+	}
+	more, err := p.extension.Controllers()
+	return append(all, more...), err
+}
+
+// evaluators return what objects of the extension use of a quota.
+func (p plane) evaluators() []quotav1.Evaluator {
+	if !p.extends {
+		return nil
+	}
+	return p.extension.QuotaEvaluators()
 }
 
 // admissionPlugins returns the names of the plugins whose kinds are not left out, and of the plugins of the extension.
@@ -152,17 +165,17 @@ func (p plane) served() func(kind schema.GroupResource) bool {
 
 // addQuotas adds the plugin that enforces quotas, if it is enabled. It comes last, so that it counts only the objects
 // that all other plugins admit.
-func addQuotas(opened *definition.Opened, p definition.Host, creates *creates) error {
-	if !slices.Contains(p.Admission, quota.PluginName) {
+func (p plane) addQuotas(opened *definition.Opened, server definition.Host) error {
+	if !slices.Contains(server.Admission, quota.PluginName) {
 		return nil
 	}
-	enforced, err := quota.NewAdmission(p.Client, creates.of(p.Client), p.Stopped)
+	enforced, err := quota.NewAdmission(server.Client, p.creates.of(server.Client), server.Stopped, p.evaluators()...)
 	if err != nil {
 		return err
 	}
 	opened.Admission = append(opened.Admission, enforced.Plugin())
 	alongside(opened, func(ctx context.Context) {
-		defer creates.drop(p.Client)
+		defer p.creates.drop(server.Client)
 		enforced.Run(ctx)
 	})
 	return nil

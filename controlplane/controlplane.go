@@ -96,8 +96,12 @@ func (p plane) Plane() *define.Plane {
 	if _, err := p.kinds.Groups(); err != nil {
 		return &define.Plane{Mistake: err}
 	}
+	all, err := p.declaredControllers()
+	if err != nil {
+		return &define.Plane{Mistake: err}
+	}
 	on, off := p.admissionPlugins()
-	return &define.Plane{Groups: p.groups, Controllers: p.declaredControllers(), AdmissionPlugins: on, OffAdmissionPlugins: off}
+	return &define.Plane{Groups: p.groups, Controllers: all, AdmissionPlugins: on, OffAdmissionPlugins: off}
 }
 
 func (p plane) groups() []define.Group {
@@ -159,7 +163,7 @@ func (p plane) Open(server definition.Host) (*definition.Opened, error) {
 	if err := p.addExtension(opened, server); err != nil {
 		return nil, err
 	}
-	return opened, addQuotas(opened, server, p.creates)
+	return opened, p.addQuotas(opened, server)
 }
 
 // addExtension adds the parts of the extension, if there is one, to an opened control plane.

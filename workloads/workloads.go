@@ -37,6 +37,17 @@ type Options struct {
 	ServiceIPRanges []string
 	// ServiceNodePorts are the node ports of Services. Empty means 30000-32767.
 	ServiceNodePorts string
+	// Controllers are the controllers of workloads that run unless the operator excludes them, in the syntax of
+	// annex.Options.Controllers: * is all of them, and -name excludes one. Those that remove the finalizers of volumes, claims
+	// and their classes run unless they are excluded; the operator selects others by annex.Options.Controllers.
+	//
+	// There are daemonset-controller, deployment-controller, replicaset-controller, replicationcontroller-controller,
+	// statefulset-controller, job-controller, cronjob-controller, ttl-after-finished-controller, endpoints-controller,
+	// endpointslice-controller, endpointslice-mirroring-controller, disruption-controller,
+	// horizontal-pod-autoscaler-controller, ephemeral-volume-controller, persistentvolumeclaim-protection-controller,
+	// persistentvolume-protection-controller, volumeattributesclass-protection-controller and service-cidr-controller. Pods
+	// that they create stay pending: there is no scheduler and no node.
+	Controllers []string
 }
 
 // New returns the kinds for controlplane.Options. Any number of control planes may share them, which saves each but the first
@@ -51,7 +62,7 @@ func New(options Options) *controlplane.Extension {
 	}
 	e := &controlplane.Extension{}
 	types := upstream.NewForeignTypes(legacyscheme.Scheme, openapi.GetOpenAPIDefinitions, append([]string{""}, groupNames...)...)
-	definition.HoldExtension(e, extension{options: options, types: types})
+	definition.HoldExtension(e, extension{options: options, types: types, informers: &informerSets{byServer: map[string]*informerSet{}}})
 	return e
 }
 
@@ -59,6 +70,7 @@ type extension struct {
 	options       Options
 	types         *upstream.ForeignTypes
 	runtimeConfig map[string]bool
+	informers     *informerSets
 }
 
 var _ definition.Extension = extension{}

@@ -83,6 +83,10 @@ type Environment struct {
 	LikeCluster bool
 	// Snapshot is a file that WriteSnapshot has written. The control plane begins with its objects. Empty means none.
 	Snapshot string
+	// Controllers are the names of controllers of kube-controller-manager that run, such as deployment-controller and
+	// replicaset-controller, beside those that LikeCluster runs; all means all of workloads.Options.Controllers and
+	// LikeCluster's. The pods that they create stay pending. Empty means none.
+	Controllers []string
 
 	// ControlPlaneStartTimeout bounds the start; 0 means 20 seconds. ControlPlaneStopTimeout bounds the wait for requests in
 	// flight at the end; 0 means a second.
@@ -234,7 +238,7 @@ func (e *Environment) startServer(objects *memory.Store, authority *authority) e
 		stopTimeout = time.Second
 	}
 	s := &server{objects: objects, authority: authority, done: make(chan error, 1)}
-	if err := s.start(timeout, stopTimeout, e.LikeCluster); err != nil {
+	if err := s.start(timeout, stopTimeout, e.LikeCluster, e.Controllers); err != nil {
 		return err
 	}
 	admin, err := s.addUser(User{Name: "admin", Groups: []string{"system:masters"}}, &rest.Config{QPS: 1000, Burst: 2000})
@@ -274,7 +278,7 @@ type server struct {
 }
 
 // start returns when the server is ready. After an error, nothing is left running.
-func (s *server) start(timeout, stopTimeout time.Duration, likeCluster bool) (err error) {
+func (s *server) start(timeout, stopTimeout time.Duration, likeCluster bool, controllers []string) (err error) {
 	if s.dir, err = os.MkdirTemp("", "annex-envtest-"); err != nil {
 		return fmt.Errorf("keep the certificate of users: %w", err)
 	}
@@ -283,8 +287,10 @@ func (s *server) start(timeout, stopTimeout time.Duration, likeCluster bool) (er
 		return errors.Join(fmt.Errorf("keep the certificate of users: %w", err), os.RemoveAll(s.dir))
 	}
 	options := annex.Options{Storage: s.objects, Listen: "127.0.0.1:0", ClientCAFile: file, ShutdownTimeout: stopTimeout}
-	if !likeCluster {
-		options.Controllers = []string{}
+	options.Controllers = append([]string{}, controllers...)
+	if likeCluster {
+		options.Controllers = append(options.Controllers, "*")
+	} else {
 		options.Admission.DisablePlugins = []string{"ServiceAccount"}
 	}
 	definition := annex.Server{

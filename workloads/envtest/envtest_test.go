@@ -2,12 +2,14 @@ package envtest_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/workloads/envtest"
 )
 
@@ -111,6 +114,30 @@ func TestEnvironment_namespacesStayUnlessLikeCluster(t *testing.T) {
 	}
 }
 
+func TestEnvironment_controllers_run(t *testing.T) {
+	c := start(t, &envtest.Environment{Controllers: []string{"deployment-controller", "replicaset-controller"}})
+	labels := map[string]string{"app": "a"}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "default"}, Spec: appsv1.DeploymentSpec{
+		Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		},
+	}}
+	if err := c.Create(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	testwait.NoError(t, "the deployment has pods", func(ctx context.Context) error {
+		pods := &corev1.PodList{}
+		if err := c.List(ctx, pods, client.InNamespace("default")); err != nil {
+			return err
+		}
+		if len(pods.Items) != 2 {
+			return fmt.Errorf("there are %d", len(pods.Items))
+		}
+		return nil
+	})
+}
+
 func TestAddUser_hasItsGroupsOnly(t *testing.T) {
 	e := &envtest.Environment{}
 	start(t, e)
@@ -147,6 +174,7 @@ func TestStart_mistakes(t *testing.T) {
 		"missing folder":    {CRDDirectoryPaths: []string{filepath.Join(dir, "missing")}, ErrorIfCRDPathMissing: true},
 		"broken definition": {CRDDirectoryPaths: []string{dir}},
 		"arguments":         flags,
+		"controller":        {Controllers: []string{"deployment"}},
 		"time out":          {ControlPlaneStartTimeout: 1},
 	} {
 		if _, err := e.Start(); err == nil {

@@ -4,8 +4,10 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	quota "k8s.io/apiserver/pkg/quota/v1"
 
 	"github.com/annexapi/annex/internal/model/admit"
+	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/server/upstream"
 )
 
@@ -24,6 +26,12 @@ type Extension interface {
 	// AdmissionPlugins returns the names of the extension's admission plugins. Plugins of on run unless they are disabled,
 	// plugins of off only if they are enabled.
 	AdmissionPlugins() (on, off []string)
+	// Controllers returns the controllers of the extension's kinds. Their environment is the server's. It returns an error if
+	// the extension's options select an unknown one.
+	Controllers() ([]define.Controller, error)
+	// QuotaEvaluators return what an object of their kind uses of a quota. Their UsageStats may fail: the control plane adds
+	// up the usage of stored objects itself.
+	QuotaEvaluators() []quota.Evaluator
 	// Open makes the endpoints of a server that is built but does not run yet.
 	Open(Host) (*Extended, error)
 }
