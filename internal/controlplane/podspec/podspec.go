@@ -7,6 +7,9 @@
 // like a new template. kube-apiserver still accepts some fields that an older release has stored; here those were
 // never accepted.
 //
+// Module workloads has upstream's own code for the same rules, and serves pods and templates by it. This package stays for
+// control planes without that module: they serve PodTemplates, and do not link k8s.io/kubernetes.
+//
 // The package is independent of storage and requests.
 package podspec
 
