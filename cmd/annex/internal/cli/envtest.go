@@ -14,6 +14,7 @@ import (
 
 func newEnvtest() *cobra.Command {
 	var dir string
+	var controllers []string
 	personality := string(standin.LikeEnvtest)
 	cmd := &cobra.Command{
 		Use:   "envtest",
@@ -26,11 +27,17 @@ process that started it.`,
   KUBEBUILDER_ASSETS=$(annex envtest) go test ./...
 
   # namespaces go and garbage is collected, as in a cluster
-  KUBEBUILDER_ASSETS=$(annex envtest --personality like-cluster) go test ./...`,
+  KUBEBUILDER_ASSETS=$(annex envtest --personality like-cluster) go test ./...
+
+  # deployments have replica sets, and those have pods, which stay pending
+  KUBEBUILDER_ASSETS=$(annex envtest --controllers deployment-controller,replicaset-controller) go test ./...`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(standin.Personalities(), standin.Personality(personality)) {
 				return usageError{fmt.Errorf("--personality %s: want %s", personality, personalities(" or "))}
+			}
+			if err := standin.CheckControllers(controllers); err != nil {
+				return usageError{fmt.Errorf("--controllers: %w", err)}
 			}
 			if dir == "" {
 				cache, err := os.UserCacheDir()
@@ -43,7 +50,8 @@ process that started it.`,
 			if err != nil {
 				return fmt.Errorf("--dir: %w", err)
 			}
-			assets, err := standin.Assets(dir, strings.Trim(annexVersion(), "()"), standin.Personality(personality))
+			version := strings.Trim(annexVersion(), "()")
+			assets, err := standin.Assets(dir, version, standin.Personality(personality), controllers)
 			if err != nil {
 				return err
 			}
@@ -52,6 +60,8 @@ process that started it.`,
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "the folder to make it in (default: annex/envtest in the user's folder of caches)")
+	cmd.Flags().StringSliceVar(&controllers, "controllers", nil, "controllers that run beside those of the personality, by kube-controller-manager's "+
+		"names; all selects all")
 	cmd.Flags().StringVar(&personality, "personality", personality, "what happens beside the requests: "+personalities(" or "))
 	return cmd
 }

@@ -1,6 +1,8 @@
 package standin
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -8,12 +10,21 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
+
+	"github.com/annexapi/annex/controlplane"
+	"github.com/annexapi/annex/internal/program/controllers"
+	"github.com/annexapi/annex/internal/program/definition"
+	"github.com/annexapi/annex/workloads"
 )
+
+// controllersFile is the name of the file with the names of the controllers that run beside those of the personality.
+const controllersFile = "controllers"
 
 // Assets makes the folder of a personality below root, and returns its path. The folder's name has the version, size and
 // time of the tool's file, so that another build of the tool gets another folder. A folder that is complete is reused.
-// Several processes may call it at once.
-func Assets(root, version string, personality Personality) (string, error) {
+// Several processes may call it at once. The selected controllers, which may be none, run beside those of the personality.
+func Assets(root, version string, personality Personality, selection []string) (string, error) {
 	tool, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find the tool's file: %w", err)
@@ -23,7 +34,8 @@ func Assets(root, version string, personality Personality) (string, error) {
 		return "", fmt.Errorf("find the tool's file: %w", err)
 	}
 	stamp := fmt.Sprintf("%s-%d-%d", version, about.Size(), about.ModTime().UnixNano())
-	dir := filepath.Join(root, stamp, string(personality))
+	selected := strings.Join(selection, ",")
+	dir := filepath.Join(root, stamp, folder(personality, selected))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("make the folder of the programs: %w: name another folder with --dir", err)
 	}
@@ -32,7 +44,33 @@ func Assets(root, version string, personality Personality) (string, error) {
 			return "", fmt.Errorf("place %s: %w: name another folder with --dir", name, err)
 		}
 	}
+	if selected == "" {
+		return dir, nil
+	}
+	if err := os.WriteFile(filepath.Join(dir, controllersFile), []byte(selected), 0o644); err != nil {
+		return "", fmt.Errorf("name the controllers: %w: name another folder with --dir", err)
+	}
 	return dir, nil
+}
+
+// folder returns the name of the folder of a personality and further controllers. A name with all of them could be longer
+// than a file system permits.
+func folder(personality Personality, controllers string) string {
+	if controllers == "" {
+		return string(personality)
+	}
+	digest := sha256.Sum256([]byte(controllers))
+	return string(personality) + "+" + hex.EncodeToString(digest[:6])
+}
+
+// CheckControllers returns an error if there is no controller of a name.
+func CheckControllers(names []string) error {
+	plane := definition.Held(controlplane.New(controlplane.Options{Extension: workloads.New(workloads.Options{})})).Plane()
+	if plane.Mistake != nil {
+		return plane.Mistake
+	}
+	_, err := controllers.Select(plane.Controllers, names)
+	return err
 }
 
 func suffix() string {

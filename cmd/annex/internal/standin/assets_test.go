@@ -30,7 +30,7 @@ var programFiles = []string{"etcd" + suffix(), "kube-apiserver" + suffix(), "kub
 func TestAssets_secondCall_reuses(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "new", "root")
-	dir, err := Assets(root, "v1", LikeEnvtest)
+	dir, err := Assets(root, "v1", LikeEnvtest, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestAssets_secondCall_reuses(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, programFiles[0])); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Assets(root, "v1", LikeEnvtest)
+	again, err := Assets(root, "v1", LikeEnvtest, nil)
 	if err != nil || again != dir {
 		t.Fatalf("%s, %v; want %s", again, err, dir)
 	}
@@ -66,10 +66,42 @@ func TestAssets_secondCall_reuses(t *testing.T) {
 		version     string
 		personality Personality
 	}{{"v2", LikeEnvtest}, {"v1", LikeCluster}} {
-		got, err := Assets(root, other.version, other.personality)
+		got, err := Assets(root, other.version, other.personality, nil)
 		if err != nil || got == dir || filepath.Base(got) != string(other.personality) {
 			t.Errorf("%s, %s: %s, %v", other.version, other.personality, got, err)
 		}
+	}
+}
+
+func TestAssets_controllers_areInAFolderOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	root, folders := t.TempDir(), map[string]bool{}
+	for _, controllers := range [][]string{nil, {"all"}, {"deployment-controller", "replicaset-controller"}} {
+		dir, err := Assets(root, "v1", LikeCluster, controllers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := program{file: filepath.Join(dir, "kube-apiserver"+suffix())}
+		got, err := p.controllers()
+		if err != nil || !slices.Equal(got, controllers) || p.personality() != LikeCluster {
+			t.Errorf("%q, %s, %v; want %q", got, p.personality(), err, controllers)
+		}
+		folders[dir] = true
+	}
+	if len(folders) != 3 {
+		t.Errorf("the folders are %v", folders)
+	}
+}
+
+func TestCheckControllers_unknown_isRefused(t *testing.T) {
+	t.Parallel()
+	for _, names := range [][]string{nil, {"all"}, {"deployment-controller", "namespace-controller"}} {
+		if err := CheckControllers(names); err != nil {
+			t.Errorf("%q: %v", names, err)
+		}
+	}
+	if err := CheckControllers([]string{"deployment"}); err == nil || !strings.Contains(err.Error(), `unknown controller "deployment"`) {
+		t.Errorf("an unknown controller: %v", err)
 	}
 }
 
@@ -82,7 +114,7 @@ func TestAssets_concurrentCalls_makeOneFolder(t *testing.T) {
 	for i := range dirs {
 		all.Go(func() {
 			<-begin
-			dirs[i], errs[i] = Assets(root, "v1", LikeCluster)
+			dirs[i], errs[i] = Assets(root, "v1", LikeCluster, nil)
 		})
 	}
 	close(begin)
@@ -103,7 +135,7 @@ func TestAssets_rootIsAFile_namesTheFlag(t *testing.T) {
 	if err := os.WriteFile(root, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := Assets(root, "v1", LikeEnvtest)
+	dir, err := Assets(root, "v1", LikeEnvtest, nil)
 	if err == nil || dir != "" {
 		t.Fatalf("%s, %v", dir, err)
 	}
@@ -112,7 +144,7 @@ func TestAssets_rootIsAFile_namesTheFlag(t *testing.T) {
 
 func TestAssets_files_areThePrograms(t *testing.T) {
 	t.Parallel()
-	dir, err := Assets(t.TempDir(), "v1", LikeEnvtest)
+	dir, err := Assets(t.TempDir(), "v1", LikeEnvtest, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

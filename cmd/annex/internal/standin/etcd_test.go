@@ -102,7 +102,7 @@ func etcdFlagsOfEnvtest(dir, address, peers string) []string {
 
 func TestEtcd_flagsOfEnvtest_answersUntilSIGTERM(t *testing.T) {
 	t.Parallel()
-	assets, err := Assets(t.TempDir(), "test", LikeEnvtest)
+	assets, err := Assets(t.TempDir(), "test", LikeEnvtest, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,8 @@ var known = map[string]meaning{
 	"audit-log-maxbackup": same, "audit-log-maxsize": same, "audit-log-mode": same, "audit-log-path": same,
 	"audit-policy-file": same, "audit-webhook-config-file": same, "audit-webhook-mode": same,
 	"audit-webhook-batch-max-wait": same, "audit-webhook-batch-max-size": same, "audit-webhook-batch-buffer-size": same,
-	"authentication-config": same, "authentication-token-webhook-config-file": same,
-	"authentication-token-webhook-cache-ttl": same, "authentication-token-webhook-version": same, "authorization-config": same,
+	"authentication-token-webhook-config-file": same, "authentication-token-webhook-cache-ttl": same,
+	"authentication-token-webhook-version": same, "authorization-config": same,
 	"authorization-webhook-config-file": same, "authorization-webhook-version": same,
 	"authorization-webhook-cache-authorized-ttl": same, "authorization-webhook-cache-unauthorized-ttl": same,
 	"bind-address": same, "cert-dir": same, "client-ca-file": same, "cors-allowed-origins": same, "contention-profiling": same,
@@ -48,7 +48,7 @@ var known = map[string]meaning{
 
 	"authorization-mode": special, "disable-admission-plugins": special, "enable-admission-plugins": special,
 	"feature-gates": special, "service-cluster-ip-range": special, "service-node-port-range": special, "v": special,
-	"version": special, "anonymous-auth": special,
+	"version": special, "allow-privileged": special, "anonymous-auth": special, "authentication-config": special,
 
 	// The store is this process, and reads are consistent.
 	"etcd-cafile": ignored, "etcd-certfile": ignored, "etcd-keyfile": ignored, "etcd-compaction-interval": ignored,
@@ -73,7 +73,7 @@ var known = map[string]meaning{
 	"min-request-timeout": ignored, "permit-address-sharing": ignored, "permit-port-sharing": ignored,
 	"shutdown-send-retry-after": ignored, "shutdown-watch-termination-grace-period": ignored, "debug-socket-path": ignored,
 	// These have the only value that the server has, or a default that no client sees.
-	"allow-privileged": ignored, "enable-garbage-collector": ignored, "service-account-lookup": ignored,
+	"enable-garbage-collector": ignored, "service-account-lookup": ignored,
 	"service-account-extend-token-expiration": ignored, "enable-bootstrap-token-auth": ignored,
 	"default-not-ready-toleration-seconds": ignored, "default-unreachable-toleration-seconds": ignored,
 	"coordinated-leadership-lease-duration": ignored, "coordinated-leadership-renew-deadline": ignored,

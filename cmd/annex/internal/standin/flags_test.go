@@ -113,7 +113,7 @@ func TestNewStart_flagsOfEnvtest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := newStart(settings, LikeEnvtest)
+	got, err := newStart(settings, LikeEnvtest, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

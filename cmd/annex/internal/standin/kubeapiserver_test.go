@@ -8,10 +8,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -28,11 +30,11 @@ import (
 // translated returns the flags that newStart adds for settings.
 func translated(t *testing.T, personality Personality, settings ...setting) (*start, []string) {
 	t.Helper()
-	bare, err := newStart(nil, personality)
+	bare, err := newStart(nil, personality, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := newStart(settings, personality)
+	got, err := newStart(settings, personality, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +57,7 @@ func TestNewStart_translates(t *testing.T) {
 		{"disable-admission-plugins", "NamespaceLifecycle", nil},
 		{"v", "4", []string{"--verbosity=4"}},
 		{"anonymous-auth", "false", nil},
+		{"allow-privileged", "true", nil},
 		{"tls-cert-file", "/a,b=c", []string{"--tls-cert-file=/a,b=c"}},
 		{"profiling", "false", []string{"--profiling=false"}},
 	} {
@@ -98,21 +101,97 @@ func TestNewStart_services(t *testing.T) {
 
 func TestNewStart_personalities(t *testing.T) {
 	t.Parallel()
-	for personality, want := range map[Personality]bool{LikeEnvtest: true, LikeCluster: false} {
-		got, err := newStart(nil, personality)
+	for _, test := range []struct {
+		personality Personality
+		controllers []string
+		want        string
+	}{
+		{LikeEnvtest, nil, "--controllers="},
+		{LikeEnvtest, []string{"a", "b"}, "--controllers=a,b"},
+		{LikeCluster, nil, "--controllers=*"},
+		{LikeCluster, []string{"all"}, "--controllers=*,all"},
+	} {
+		got, err := newStart(nil, test.personality, test.controllers)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if off := slices.Contains(got.args, "--controllers="); off != want {
-			t.Errorf("%s: controllers are off: %t, want %t", personality, off, want)
+		if !slices.Contains(got.args, test.want) {
+			t.Errorf("%s with %q: %q lacks %s", test.personality, test.controllers, got.args, test.want)
 		}
+	}
+}
+
+// A kube-apiserver permits no privileged containers and accepts requests without credentials, unless flags say otherwise.
+func TestNewStart_privilegesAndAnonymousRequests(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		settings   []setting
+		privileged bool
+		want       string
+	}{
+		{nil, false, "anonymous: {enabled: true}"},
+		{[]setting{{"allow-privileged", "true"}, {"anonymous-auth", "true"}}, true, "anonymous: {enabled: true}"},
+		{[]setting{{"allow-privileged", "false"}, {"anonymous-auth", "false"}}, false, "anonymous: {enabled: false}"},
+		{[]setting{{"authorization-mode", "AlwaysAllow"}}, false, "anonymous: {enabled: false}"},
+		{[]setting{{"authentication-config", "/dev/null"}}, false, ""},
+	} {
+		got, _ := translated(t, LikeEnvtest, test.settings...)
+		remove, err := got.authenticate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, given := strings.CutPrefix(got.args[len(got.args)-1], "--authentication-config=")
+		text, err := os.ReadFile(file)
+		if err != nil || !given || !strings.Contains(string(text), test.want) || got.privileged != test.privileged {
+			t.Errorf("%q: privileged is %t, and %s has %q: %v", test.settings, got.privileged, file, text, err)
+		}
+		remove()
+		if _, err := os.Stat(file); (err == nil) != (test.want == "") {
+			t.Errorf("%q: after the end, %s: %v", test.settings, file, err)
+		}
+	}
+}
+
+func TestNewStart_mistakes(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		settings []setting
+		want     string
+	}{
+		{[]setting{{"allow-privileged", "yes"}}, "--allow-privileged yes: want true or false"},
+		{[]setting{{"anonymous-auth", ""}}, "--anonymous-auth : want true or false"},
+		{
+			[]setting{{"authentication-config", "a"}, {"anonymous-auth", "true"}},
+			"--anonymous-auth: the file of --authentication-config has the field anonymous instead",
+		},
+	} {
+		if _, err := newStart(test.settings, LikeEnvtest, nil); err == nil || err.Error() != test.want {
+			t.Errorf("%q: %v, want %s", test.settings, err, test.want)
+		}
+	}
+}
+
+// The features of a process do not change back, so that the program runs as one of its own.
+func TestAPIServer_unsupportedFeatureGates_areRefused(t *testing.T) {
+	t.Parallel()
+	assets, err := Assets(t.TempDir(), "test", LikeEnvtest, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{"CBORServingAndStorage=true", "AllAlpha=true,AllBeta=true", "CoordinatedLeaderElection=true"} {
+		out, err := exec.Command(filepath.Join(assets, "kube-apiserver"+suffix()), "--feature-gates="+value).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 {
+			t.Errorf("%s: %v", value, err)
+		}
+		oneLine(t, string(out), "kube-apiserver: --feature-gates "+value+": this kube-apiserver lacks ", "=false")
 	}
 }
 
 func TestNewStart_unknownFeatureGate_isRefused(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{"NoSuchGate=true", "NoSuchGate"} {
-		if _, err := newStart([]setting{{"feature-gates", value}}, LikeEnvtest); err == nil ||
+		if _, err := newStart([]setting{{"feature-gates", value}}, LikeEnvtest, nil); err == nil ||
 			!strings.HasPrefix(err.Error(), "--feature-gates: ") || !strings.Contains(err.Error(), "NoSuchGate") {
 			t.Errorf("%s: %v", value, err)
 		}
@@ -136,7 +215,7 @@ func TestKnown_passedFlags_areFlagsOfServe(t *testing.T) {
 	}
 	all, err := newStart([]setting{
 		{"authorization-mode", "RBAC"}, {"enable-admission-plugins", "A"}, {"disable-admission-plugins", "B"}, {"v", "1"},
-	}, LikeEnvtest)
+	}, LikeEnvtest, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +271,7 @@ func writeCertificates(t *testing.T, dir string) *http.Client {
 
 func TestAPIServer_flagsOfEnvtest_servesUntilSIGTERM(t *testing.T) {
 	t.Parallel()
-	assets, err := Assets(t.TempDir(), "test", LikeEnvtest)
+	assets, err := Assets(t.TempDir(), "test", LikeEnvtest, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +288,7 @@ func TestAPIServer_flagsOfEnvtest_servesUntilSIGTERM(t *testing.T) {
 
 func TestAPIServer_portInUse_fails(t *testing.T) {
 	t.Parallel()
-	assets, err := Assets(t.TempDir(), "test", LikeEnvtest)
+	assets, err := Assets(t.TempDir(), "test", LikeEnvtest, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

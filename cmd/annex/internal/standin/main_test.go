@@ -19,6 +19,9 @@ import (
 // parentOf has the command that a parent starts, as a JSON array: see parent.
 const parentOf = "ANNEX_TEST_PARENT_OF"
 
+// parentEnds is set for a parent that ends when it has started its program.
+const parentEnds = "ANNEX_TEST_PARENT_ENDS"
+
 // The tests start the programs from their own executable, so it has to behave as the tool does.
 func TestMain(m *testing.M) {
 	if code, ok := Main(os.Args, os.Stdout, os.Stderr); ok {
@@ -44,6 +47,9 @@ func parent(command string) int {
 		return 1
 	}
 	fmt.Println(child.Process.Pid)
+	if os.Getenv(parentEnds) != "" {
+		return 0
+	}
 	_ = child.Wait()
 	return 0
 }

@@ -25,7 +25,7 @@ func withParent(ctx context.Context) (context.Context, context.CancelFunc) {
 	parent := os.Getppid()
 	go func() {
 		defer cancel()
-		if waitForEnd(ctx, parent) {
+		if isStranger(parent) || waitForEnd(ctx, parent) {
 			return
 		}
 		// The system cannot report the end of a process that is not a child. An orphan gets another parent.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ import (
 // A test that is killed cannot stop its servers.
 func TestPrograms_killedParent_end(t *testing.T) {
 	t.Parallel()
-	assets, err := Assets(t.TempDir(), "test", LikeEnvtest)
+	assets, err := Assets(t.TempDir(), "test", LikeEnvtest, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,6 +41,52 @@ func TestPrograms_killedParent_end(t *testing.T) {
 				return answers(t, test.client, test.url)
 			})
 		})
+	}
+}
+
+// A parent that starts a program and ends at once has ended before the program looks for it.
+func TestPrograms_parentEndsAtOnce_end(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the system gives no evidence that the first parent has ended")
+	}
+	t.Parallel()
+	assets, err := Assets(t.TempDir(), "test", LikeEnvtest, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := freeAddress(t)
+	command, err := json.Marshal(append([]string{filepath.Join(assets, "etcd")}, etcdFlagsOfEnvtest(t.TempDir(), address, freeAddress(t))...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The pipe is closed when the program has ended.
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	parent := exec.Command(self)
+	parent.Env = append(os.Environ(), parentOf+"="+string(command), parentEnds+"=true")
+	parent.Stdout, parent.SysProcAttr = w, newSession()
+	err = parent.Run()
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.SetReadDeadline(time.Now().Add(testwait.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+		if p, err := os.FindProcess(pid); err == nil && pid > 0 {
+			_ = p.Kill()
+		}
+		t.Fatalf("the program goes on without its parent: %v", err)
 	}
 }
 

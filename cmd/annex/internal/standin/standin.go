@@ -7,8 +7,10 @@
 package standin
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,10 +63,23 @@ func Main(args []string, stdout, stderr io.Writer) (code int, ok bool) {
 
 // personality returns the personality that the program's folder is named after.
 func (p program) personality() Personality {
-	if Personality(filepath.Base(filepath.Dir(p.file))) == LikeCluster {
+	name, _, _ := strings.Cut(filepath.Base(filepath.Dir(p.file)), "+")
+	if Personality(name) == LikeCluster {
 		return LikeCluster
 	}
 	return LikeEnvtest
+}
+
+// controllers returns the controllers that run beside those of the personality.
+func (p program) controllers() ([]string, error) {
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(p.file), controllersFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the names of the controllers: %w", err)
+	}
+	return list(string(text)), nil
 }
 
 // fail reports a mistake in one line, and returns the exit code of a mistake in the command line.
