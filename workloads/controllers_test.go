@@ -1,8 +1,10 @@
 package workloads_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -96,12 +98,8 @@ func TestControllers_deployment_makesPendingPods(t *testing.T) {
 			t.Errorf("the pod %s is %s on %q", p.Name, p.Status.Phase, p.Spec.NodeName)
 		}
 	}
-	scale, err := all.GetScale(ctx, "d", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	scale.Spec.Replicas = 3
-	if _, err := all.UpdateScale(ctx, "d", scale, metav1.UpdateOptions{}); err != nil {
+	scale := []byte(`{"spec":{"replicas":3}}`)
+	if _, err := all.Patch(ctx, "d", types.MergePatchType, scale, metav1.PatchOptions{}, "scale"); err != nil {
 		t.Fatal(err)
 	}
 	old := waitForPods(t, client, "", 3)
@@ -348,6 +346,32 @@ func TestControllers_default_areOff(t *testing.T) {
 			t.Error("there is a role for a controller that is off")
 		}
 	}
+}
+
+// controllersRun reports whether a goroutine runs code of a controller.
+func controllersRun() bool {
+	stacks := make([]byte, 64<<20)
+	return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("k8s.io/kubernetes/pkg/controller/"))
+}
+
+func TestControllers_stop_leavesNoGoroutines(t *testing.T) {
+	t.Run("off", func(t *testing.T) {
+		start(t)
+		if controllersRun() {
+			t.Error("controllers run that nobody has asked for")
+		}
+	})
+	t.Run("on", func(t *testing.T) {
+		client := startControlled(t)
+		if _, err := client.AppsV1().Deployments("default").Create(t.Context(), deployment("d"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		waitForPods(t, client, "", 1)
+		if !controllersRun() {
+			t.Error("the goroutines of controllers are not found")
+		}
+	})
+	testwait.Until(t, "the goroutines of controllers end", func() bool { return !controllersRun() })
 }
 
 func ignoring(err error) error {
