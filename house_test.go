@@ -55,7 +55,7 @@ var public = map[string][]string{
 		"internal/program/serve",
 		"store/driver",
 	},
-	"annextest": {"", "internal/base/dialed", "internal/model/convert", "internal/model/define", "internal/testing/testlog", "store/memory"},
+	"annextest": {"", "internal/base/atomicfile", "internal/base/dialed", "internal/model/convert", "internal/model/define", "internal/testing/testlog", "store/memory"},
 	"api":       {}, // clients link it
 	"config":    {"store/driver"},
 	"controlplane": {
