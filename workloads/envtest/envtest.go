@@ -31,28 +31,6 @@ import (
 	"github.com/annexapi/annex/workloads"
 )
 
-// These types and functions are controller-runtime's.
-type (
-	// CRDInstallOptions are the options for installing CustomResourceDefinitions.
-	CRDInstallOptions = envtest.CRDInstallOptions
-	// WebhookInstallOptions are the options for serving webhooks.
-	WebhookInstallOptions = envtest.WebhookInstallOptions
-	// ControlPlane configures the processes of controller-runtime's environment; there are none here.
-	ControlPlane = envtest.ControlPlane
-	// User is the name and the groups of a user.
-	User = envtest.User
-)
-
-// InstallCRDs installs CustomResourceDefinitions and waits until their objects are served.
-func InstallCRDs(config *rest.Config, options CRDInstallOptions) ([]*apiextensionsv1.CustomResourceDefinition, error) {
-	return envtest.InstallCRDs(config, options)
-}
-
-// UninstallCRDs deletes CustomResourceDefinitions.
-func UninstallCRDs(config *rest.Config, options CRDInstallOptions) error {
-	return envtest.UninstallCRDs(config, options)
-}
-
 // Environment is a control plane for a test. Its fields have the names and meanings of controller-runtime's, except that
 // fields about programs and their files have no effect: there are none. Its zero value is usual. It must not be used
 // concurrently.
