@@ -53,7 +53,9 @@ process that started it.`,
 			version := strings.Trim(annexVersion(), "()")
 			assets, err := standin.Assets(dir, version, standin.Personality(personality), controllers)
 			if err != nil {
-				return err
+				// A suite that got no folder is set up wrong, as one with a wrong flag is.
+				fmt.Fprintf(cmd.ErrOrStderr(), "annex: %v\n", err)
+				return exitCode(exitUsage)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), assets)
 			return nil

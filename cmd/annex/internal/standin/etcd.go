@@ -27,8 +27,7 @@ func runEtcd(p program) int {
 	ctx, stop := lifetime()
 	defer stop()
 	if err := serveHealth(ctx, listen); err != nil {
-		fmt.Fprintf(p.stderr, "etcd: %v\n", err)
-		return 1
+		return p.fail("etcd", err)
 	}
 	return 0
 }
@@ -70,7 +69,7 @@ func serveHealth(ctx context.Context, addresses []string) error {
 	for _, address := range addresses {
 		listener, err := net.Listen("tcp", address)
 		if err != nil {
-			return fmt.Errorf("--listen-client-urls: %w", err)
+			return fmt.Errorf("--listen-client-urls: %w: name an address that no program listens on", err)
 		}
 		go func() { failed <- server.Serve(listener) }()
 	}

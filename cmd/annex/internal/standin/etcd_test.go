@@ -59,10 +59,10 @@ func TestEtcd_portInUse_fails(t *testing.T) {
 	used, free := l.Addr().String(), freeAddress(t)
 	for _, urls := range []string{"http://" + used, "http://" + free + ",http://" + used} {
 		code, stdout, stderr := call("etcd", "--listen-client-urls="+urls)
-		if code != 1 || stdout != "" {
+		if code != 2 || stdout != "" {
 			t.Errorf("%s: exit code %d, stdout %q", urls, code, stdout)
 		}
-		oneLine(t, stderr, "etcd: --listen-client-urls: ", used, "address already in use")
+		oneLine(t, stderr, "etcd: --listen-client-urls: ", used, "address already in use: name an address that no program listens on")
 	}
 	again, err := net.Listen("tcp", free)
 	if err != nil {

@@ -3,6 +3,7 @@ package standin
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -156,6 +157,11 @@ func (to *start) translate(s setting) error {
 		}
 	case "service-cluster-ip-range":
 		to.kinds.ServiceIPRanges = list(s.value)
+		for _, text := range to.kinds.ServiceIPRanges {
+			if _, err := netip.ParsePrefix(text); err != nil {
+				return fmt.Errorf("--%s %s: want ranges such as 10.0.0.0/24", s.name, text)
+			}
+		}
 	case "service-node-port-range":
 		to.kinds.ServiceNodePorts = s.value
 	case "v":

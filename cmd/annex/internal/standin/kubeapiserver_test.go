@@ -99,6 +99,17 @@ func TestNewStart_services(t *testing.T) {
 	}
 }
 
+func TestNewStart_wrongRange_isRefused(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"x", "10.0.0.0", "10.0.0.0/24,10.0.1.0/99"} {
+		code, stdout, stderr := call("kube-apiserver", "--service-cluster-ip-range="+value)
+		if code != 2 || stdout != "" {
+			t.Errorf("%s: exit code %d, stdout %q", value, code, stdout)
+		}
+		oneLine(t, stderr, "kube-apiserver: --service-cluster-ip-range ", ": want ranges such as 10.0.0.0/24")
+	}
+}
+
 func TestNewStart_personalities(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
