@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -116,13 +117,27 @@ func newListener() *listener {
 func (l *listener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	client, server := net.Pipe()
 	select {
-	case l.conns <- server:
+	case l.conns <- quiet{server}:
 		return client, nil
 	case <-l.done:
 		return nil, ErrClosed
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// quiet is the server's end of a pipe. A write after the other end was closed succeeds and is lost: a client of the server
+// itself has left, which happens when the server ends, and upstream's handlers would log an error. The request's context
+// ends all the same.
+type quiet struct{ net.Conn }
+
+// Write implements net.Conn.
+func (q quiet) Write(data []byte) (int, error) {
+	n, err := q.Conn.Write(data)
+	if errors.Is(err, io.ErrClosedPipe) {
+		return len(data), nil
+	}
+	return n, err
 }
 
 // Accept implements net.Listener.

@@ -121,6 +121,38 @@ func TestServe_cancelledRequest_endsHandler(t *testing.T) {
 	response.Body.Close()
 }
 
+// The end of a server cancels the requests of its own controllers, whose handlers must not log that.
+func TestServe_cancelledRequest_writesAreLost(t *testing.T) {
+	wrote := make(chan error, 1)
+	begun := make(chan struct{})
+	l := start(t, func(w http.ResponseWriter, req *http.Request) {
+		close(begun)
+		<-req.Context().Done()
+		_, err := w.Write(make([]byte, 1<<20))
+		wrote <- err
+	})
+	c, err := rest.HTTPClientFor(l.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, host+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		<-begun
+		cancel()
+	}()
+	if response, err := c.Do(req); err == nil {
+		response.Body.Close()
+		t.Error("the request was not cancelled")
+	}
+	if err := <-wrote; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestServe_concurrentRequests(t *testing.T) {
 	const n = 200
 	var inside sync.WaitGroup
