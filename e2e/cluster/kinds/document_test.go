@@ -123,7 +123,8 @@ func find(doc map[string]any, field string) (path, bool) {
 			key, rest := "", ""
 			for name := range v { // a name may have dots
 				for _, form := range []string{name, "[" + name + "]"} {
-					if after, ok := strings.CutPrefix(field, form); ok && len(name) >= len(key) && (after == "" || strings.ContainsRune(".[", rune(after[0]))) {
+					after, ok := strings.CutPrefix(field, form)
+					if ok && len(name) >= len(key) && (after == "" || strings.ContainsRune(".[", rune(after[0]))) {
 						key, rest = name, after
 					}
 				}

@@ -118,8 +118,9 @@ var byField = map[string][]any{
 	"podCIDR": {"192.0.2.0/24"}, "podCIDRs": {"192.0.2.0/24"}, "externalIPs": {"192.0.2.7"}, "loadBalancerIP": {"192.0.2.8"},
 	"loadBalancerSourceRanges": {"192.0.2.0/24"}, "url": {"https://localhost/a"}, "accessModes": {"ReadWriteOnce"}, "expression": {"true"},
 	"schedule": {"0 0 1 1 *"}, "timeZone": {"Etc/UTC"}, "operator": {"In", "Exists", "Equal", "DoesNotExist"}, "operation": {"*"},
-	"resource": {"pods", "limits.cpu"}, "host": {"a.example.com"}, "devicePath": {"/a"}, "driver": {"example.com"}, "signerName": {"example.com/a"},
-	"sysctls": {map[string]any{"name": "kernel.shm_rmid_forced", "value": "1"}}, "type": {"a", "Opaque"}, "add": {"CHOWN"}, "drop": {"ALL"},
+	"resource": {"pods", "limits.cpu"}, "host": {"a.example.com"}, "devicePath": {"/a"}, "driver": {"example.com"},
+	"signerName": {"example.com/a"},
+	"sysctls":    {map[string]any{"name": "kernel.shm_rmid_forced", "value": "1"}}, "type": {"a", "Opaque"}, "add": {"CHOWN"}, "drop": {"ALL"},
 	"externalName": {"a.example.com"}, "nodePort": {nil}, "healthCheckNodePort": {nil}, "clusterIP": {nil}, "clusterIPs": {nil},
 	"activeDeadlineSeconds": {100.0}, "medium": {"Memory", ""}, "generateName": {nil},
 }

@@ -249,7 +249,8 @@ func (s servers) prepare(t *testing.T) {
 		namespace := doc{"apiVersion": "v1", "kind": "Namespace", "metadata": doc{"name": name}}
 		all = append(all, to("namespace "+name, http.MethodPost, "/api/v1/namespaces", compare.JSON, namespace))
 	}
-	pod := doc{"apiVersion": "v1", "kind": "Pod", "metadata": doc{"name": "a"}, "spec": doc{"containers": []any{doc{"name": "a", "image": "a"}}}}
+	containers := []any{doc{"name": "a", "image": "a"}}
+	pod := doc{"apiVersion": "v1", "kind": "Pod", "metadata": doc{"name": "a"}, "spec": doc{"containers": containers}}
 	all = append(all, to("pod a", http.MethodPost, "/api/v1/namespaces/default/pods", compare.JSON, pod))
 	for _, r := range all {
 		theirs, ours, err := s.ask(t.Context(), r)
@@ -403,7 +404,8 @@ func (r *run) all(smallest, more []map[string]any) {
 		r.same(to("selected by an unknown field", http.MethodGet, r.kind.path()+"?fieldSelector=spec.nowhere%3Da", compare.JSON, nil))
 		r.same(to("selected by name", http.MethodGet, r.kind.path()+"?fieldSelector=metadata.name%3Dmin", compare.JSON, nil))
 	}
-	r.t.Logf("%s: %d objects, %d requests, by code %v, %d differ, %d differ as listed", r.kind, r.objects, r.requests, r.codes, r.differ, r.listed)
+	r.t.Logf("%s: %d objects, %d requests, by code %v, %d differ, %d differ as listed",
+		r.kind, r.objects, r.requests, r.codes, r.differ, r.listed)
 }
 
 // generate returns a large object that the real server accepts.

@@ -319,10 +319,12 @@ func TestValidate_migrationStatus(t *testing.T) {
 		old, updated runtime.Object
 		want         []string
 	}{
-		"a version":              {of(""), of("5"), nil},
-		"a version that is none": {of(""), of("a"), []string{"status.resourceVersion: Invalid value: \"a\": resource version is not well formed: a"}},
-		"another version":        {of("5"), of("6"), []string{"status.resourceVersion: Invalid value: \"6\": field is immutable"}},
-		"success":                {of("5", condition("Running", "True")), of("5", condition("Succeeded", "True")), nil},
+		"a version": {of(""), of("5"), nil},
+		"a version that is none": {of(""), of("a"), []string{
+			"status.resourceVersion: Invalid value: \"a\": resource version is not well formed: a",
+		}},
+		"another version": {of("5"), of("6"), []string{"status.resourceVersion: Invalid value: \"6\": field is immutable"}},
+		"success":         {of("5", condition("Running", "True")), of("5", condition("Succeeded", "True")), nil},
 		"success and failure": {of("5"), of("5", condition("Succeeded", "True"), condition("Failed", "True")),
 			[]string{"Both success and failed conditions cannot be true at the same time"}},
 		"success taken back": {of("5", condition("Succeeded", "True")), of("5", condition("Succeeded", "False")),

@@ -61,7 +61,8 @@ type PlaneOptions struct {
 }
 
 // ErrNoExtension is the mistake of turning on the extension of a control plane that has none.
-var ErrNoExtension = errors.New("the program does not link the kinds of workloads: its developer adds them as the extension of the control plane")
+var ErrNoExtension = errors.New("the program does not link the kinds of workloads: " +
+	"its developer adds them as the extension of the control plane")
 
 // NamespaceController is the name of the controller that deletes the content of namespaces, and then the namespaces.
 const NamespaceController = "namespace-controller"

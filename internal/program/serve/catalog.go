@@ -24,7 +24,9 @@ type catalog struct {
 	kinds      []*registry.Kind
 }
 
-func newCatalog(ctx context.Context, o *opened, m model, storage modeStorage, newEnv definition.EnvFunc, closing *closers) (*catalog, error) {
+func newCatalog(
+	ctx context.Context, o *opened, m model, storage modeStorage, newEnv definition.EnvFunc, closing *closers,
+) (*catalog, error) {
 	env := newEnv(o.plan.Definition, o.loopback.Config(), m.informers, o.rootCA)
 	hooks, err := admit.NewHooks(o.plan.Definition, env)
 	if err != nil {

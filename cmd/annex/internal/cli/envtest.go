@@ -62,8 +62,9 @@ process that started it.`,
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "the folder to make it in (default: annex/envtest in the user's folder of caches)")
-	cmd.Flags().StringSliceVar(&controllers, "controllers", nil, "controllers that run beside those of the personality, by kube-controller-manager's "+
-		"names; all selects all")
+	cmd.Flags().StringSliceVar(&controllers, "controllers", nil,
+		"controllers that run beside those of the personality, by kube-controller-manager's "+
+			"names; all selects all")
 	cmd.Flags().StringVar(&personality, "personality", personality, "what happens beside the requests: "+personalities(" or "))
 	return cmd
 }
