@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -255,6 +256,10 @@ func closeBody(r *http.Request) {
 	}
 }
 
+// errLost is an error that client-go takes for a broken connection. It compares io.ErrUnexpectedEOF by identity, which the
+// injectedError around it hides, but looks for ECONNRESET inside of errors.
+var errLost = fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, syscall.ECONNRESET)
+
 type lost struct{}
 
 func (lost) answer(_ *http.Request, _ target, next func() (*http.Response, error)) (*http.Response, error) {
@@ -263,7 +268,7 @@ func (lost) answer(_ *http.Request, _ target, next func() (*http.Response, error
 		return nil, err
 	}
 	_ = response.Body.Close()
-	return nil, io.ErrUnexpectedEOF
+	return nil, errLost
 }
 
 type hanging struct{ over <-chan struct{} }

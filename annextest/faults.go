@@ -50,8 +50,8 @@ func (f *Faults) Wrap(config *rest.Config) *rest.Config {
 // On selects requests of a verb for a resource, until the test ends. A method of Fault's kind must follow, such as
 // Conflict: the selection has no effect without it. The verb is get, list, watch, create, update, patch, delete or
 // deletecollection, several of them with commas between, or * for all. Server-side apply is patch. The resource is
-// flunders, flunders.wardle.example.com, flunders/status for a subresource, or * for all of them with their
-// subresources. Without a group, it is that of any group.
+// flunders, flunders.wardle.example.com, flunders/status for a subresource, flunders/* for all subresources without
+// flunders, or * for all resources with their subresources. Without a group, it is that of any group.
 //
 // If several faults select a request, the first of them that is due decides its answer, and the others do not count
 // the request. Delays add up.
@@ -85,7 +85,7 @@ func (f *Faults) selection(t Test, verb, resource string, known []string, webhoo
 	case strings.ToLower(resource) != resource:
 		t.Fatalf("fault: the resource %q is not of lower case: it is the plural in the paths of requests, not the kind", resource)
 	case main == "*" && !has:
-		r.subresource = "*"
+		r.subresource, r.anyOrNone = "*", true
 	}
 	t.Cleanup(func() { f.end(t, r) })
 	return &Selection{faults: f, test: t, rule: r}
@@ -233,7 +233,8 @@ type rule struct {
 	webhook              bool
 	verbs                []string // nil means all
 	resource             schema.GroupResource
-	subresource          string
+	subresource          string // * means any
+	anyOrNone            bool   // the resource without a subresource as well
 	namespace, name      string
 	first, last          int
 	eachObject, optional bool
@@ -252,7 +253,7 @@ func (r *rule) selects(t target) bool {
 	return t.resource != "" && (r.verbs == nil || slices.Contains(r.verbs, t.verb)) &&
 		(r.resource.Resource == "*" || r.resource.Resource == t.resource) &&
 		(r.resource.Group == "" || r.resource.Group == t.group) &&
-		(r.subresource == "*" || r.subresource == t.subresource) &&
+		(r.subresource == t.subresource || r.subresource == "*" && (r.anyOrNone || t.subresource != "")) &&
 		(r.namespace == "" || r.namespace == t.namespace) && (r.name == "" || r.name == t.name)
 }
 

@@ -395,6 +395,25 @@ func TestFaults_errors_areThoseOfAServer(t *testing.T) {
 	}
 }
 
+// A client repeats a read after a broken connection by itself, and a write not.
+func TestLoseAnswer_repeatedReads(t *testing.T) {
+	var faults annextest.Faults
+	client, err := dynamic.NewForConfig(faults.Wrap(stub()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := client.Resource(widgetResource).Namespace("default")
+	read := faults.On(t, "get", "widgets").First(1).LoseAnswer()
+	widget, err := api.Get(t.Context(), "w", metav1.GetOptions{})
+	if err != nil || read.Injected() != 1 {
+		t.Fatalf("the get is repeated after %d faults: %v", read.Injected(), err)
+	}
+	write := faults.On(t, "update", "widgets").First(1).LoseAnswer()
+	if _, err := api.Update(t.Context(), widget, metav1.UpdateOptions{}); !errors.Is(err, io.ErrUnexpectedEOF) || write.Injected() != 1 {
+		t.Errorf("the update ends after %d faults: %v", write.Injected(), err)
+	}
+}
+
 // deleteNamespace returns when the namespace is gone.
 func deleteNamespace(t *testing.T, config *rest.Config, name string) {
 	t.Helper()
@@ -481,7 +500,8 @@ func TestStale_repeatsAnEarlierAnswer(t *testing.T) {
 	versions := ""
 	for range 6 {
 		_, body := send(t, config, "GET", widgetsPath+"/w", "")
-		versions += body[strings.Index(body, `Version":"`)+10:][:1]
+		_, version, _ := strings.Cut(body, `"resourceVersion":"`)
+		versions += version[:min(len(version), 1)]
 	}
 	// The first answer makes the others possible, and is none of them.
 	if versions != "122234" {
@@ -493,8 +513,20 @@ func TestStale_repeatsAnEarlierAnswer(t *testing.T) {
 	}
 }
 
+// A server of one group has the namespace default alone. The watch has to have more objects than its fault lets through: a
+// watch that is cut breaks in the event after them.
 func TestWatch_interrupted(t *testing.T) {
 	config := annextest.Start(t, shop())
+	server, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b"} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := server.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var faults annextest.Faults
 	for media, client := range namespaceClients(t, faults.Wrap(config)) {
 		for name, c := range map[string]struct {

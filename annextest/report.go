@@ -232,7 +232,8 @@ func (t *reportText) requests(room int) []string {
 		if key == previous {
 			times++
 			last := blocks[len(blocks)-1]
-			last[0] = fmt.Sprintf("%s %s (%d times)", s.at, s.line, times)
+			count := fmt.Sprintf(" (%d times)", times) // a long line must not hide it
+			last[0] = shortened(s.at+" "+s.line, screenColumns-len(count)) + count
 			continue
 		}
 		previous, times = key, 1
