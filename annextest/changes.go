@@ -107,7 +107,8 @@ func confidential(t target) bool {
 
 // silent are fields of the metadata that the server changes by itself, or that are in the line above the changes.
 var silent = map[string]bool{
-	"name": true, "namespace": true, "resourceVersion": true, "managedFields": true, "uid": true, "creationTimestamp": true, "generation": true, "selfLink": true,
+	"name": true, "namespace": true, "resourceVersion": true, "managedFields": true, "uid": true, "creationTimestamp": true,
+	"generation": true, "selfLink": true,
 }
 
 // lastApplied is the annotation of kubectl apply, which repeats the object, with the data of a secret.
