@@ -125,8 +125,8 @@ func TestRoundTrip_loss_namesField(t *testing.T) {
 		},
 		"a field that is never tested": {
 			server: widgetServer(v1beta1.WidgetToHub, v1beta1.WidgetFromHub),
-			want: []string{`to v1 and back: the conversion rejected all random objects with spec.parts[*], so the field is not tested: pass a function to ` +
-				`annextest.Fuzz that creates valid objects. The last error: cannot be converted to version "v1": ` +
+			want: []string{`to v1 and back: the conversion rejected all random objects with spec.parts[*], so the field is not tested: ` +
+				`pass a function to annextest.Fuzz that creates valid objects. The last error: cannot be converted to version "v1": ` +
 				`part "w`},
 		},
 		"a valid object that cannot be read": {
