@@ -179,7 +179,7 @@ func TestReport_neverHasSecrets(t *testing.T) {
 			w.Stop()
 			stale := secret.DeepCopy()
 			secret.StringData = map[string]string{"password": "hunter22", "other": "hunter2"}
-			if secret, err = secrets.Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
+			if _, err := secrets.Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := secrets.Update(t.Context(), stale, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
