@@ -117,7 +117,7 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // changes returns a line for each field in which two objects differ. An object that is nil has no fields.
 func changes(before, after map[string]any) []string {
 	var c changed
-	c.fields("", visible(before), visible(after))
+	c.fields(visible(before), visible(after), func(key string) string { return step("", key) })
 	return c
 }
 
@@ -147,7 +147,8 @@ func visible(obj map[string]any) map[string]any {
 // changed are the lines of changes.
 type changed []string
 
-func (c *changed) fields(path string, before, after map[string]any) {
+// fields compares fields, or elements of a list by their keys. at returns the path of a key.
+func (c *changed) fields(before, after map[string]any, at func(key string) string) {
 	keys := slices.Collect(maps.Keys(before))
 	for key := range after {
 		if _, both := before[key]; !both {
@@ -158,7 +159,7 @@ func (c *changed) fields(path string, before, after map[string]any) {
 	for _, key := range keys {
 		was, had := before[key]
 		is, has := after[key]
-		c.value(step(path, key), was, is, had, has)
+		c.value(at(key), was, is, had, has)
 	}
 }
 
@@ -170,7 +171,7 @@ func (c *changed) value(path string, was, is any, had, has bool) {
 	switch {
 	case aFields && (bFields || !has) || bFields && !had:
 		if len(a) > 0 || len(b) > 0 {
-			c.fields(path, a, b)
+			c.fields(a, b, func(key string) string { return step(path, key) })
 			return
 		}
 		if had == has {
@@ -196,7 +197,7 @@ func (c *changed) elements(path string, before, after []any) {
 		a, aKeyed := keyed(before, field)
 		b, bKeyed := keyed(after, field)
 		if aKeyed && bKeyed {
-			c.fieldsIn(path, a, b)
+			c.fields(a, b, func(key string) string { return path + "[" + key + "]" })
 			return
 		}
 	}
@@ -209,21 +210,6 @@ func (c *changed) elements(path string, before, after []any) {
 			is = after[i]
 		}
 		c.value(path+"["+strconv.Itoa(i)+"]", was, is, i < len(before), i < len(after))
-	}
-}
-
-func (c *changed) fieldsIn(path string, before, after map[string]any) {
-	keys := slices.Collect(maps.Keys(before))
-	for key := range after {
-		if _, both := before[key]; !both {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
-		was, had := before[key]
-		is, has := after[key]
-		c.value(path+"["+key+"]", was, is, had, has)
 	}
 }
 
