@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -42,7 +41,7 @@ func discoveredOne(part *genericapi.APIGroupVersion, path string, storage rest.S
 	if !ok {
 		return metav1.APIResource{}, fmt.Errorf("%s must implement rest.Scoper", resource)
 	}
-	made := metav1.APIResource{Name: path, Namespaced: scoper.NamespaceScoped(), Kind: kind.Kind, Verbs: verbsOf(storage)}
+	made := metav1.APIResource{Name: path, Namespaced: scoper.NamespaceScoped(), Kind: kind.Kind, Verbs: discoveredVerbs(storage)}
 	if provider, ok := storage.(rest.KindProvider); ok {
 		made.Kind = provider.Kind()
 	}
@@ -88,37 +87,16 @@ var connectVerbs = map[string]string{
 	http.MethodDelete: "delete", http.MethodGet: "get", http.MethodPatch: "patch", http.MethodPost: "create", http.MethodPut: "update",
 }
 
-// verbsOf returns the verbs of a storage, sorted.
-func verbsOf(storage rest.Storage) metav1.Verbs {
-	verbs := map[string]struct{}{}
-	add := func(verb string, has bool) {
-		if has {
-			verbs[verb] = struct{}{}
-		}
-	}
-	_, creates := storage.(rest.Creater)
-	_, createsNamed := storage.(rest.NamedCreater)
-	_, lists := storage.(rest.Lister)
-	_, gets := storage.(rest.Getter)
-	_, getsWithOptions := storage.(rest.GetterWithOptions)
-	_, deletes := storage.(rest.GracefulDeleter)
-	_, deletesAll := storage.(rest.CollectionDeleter)
-	_, updates := storage.(rest.Updater)
-	_, patches := storage.(rest.Patcher)
-	_, watches := storage.(rest.Watcher)
-	add("create", creates || createsNamed)
-	add("list", lists)
-	add("get", gets || getsWithOptions)
-	add("delete", deletes)
-	add("deletecollection", deletesAll)
-	add("update", updates)
-	add("patch", patches)
-	add("watch", watches)
+// discoveredVerbs returns the verbs of a storage and of its connections, sorted.
+func discoveredVerbs(storage rest.Storage) metav1.Verbs {
+	verbs := append(metav1.Verbs{}, Verbs(storage)...) // an empty list is no null
 	if connecter, ok := storage.(rest.Connecter); ok {
 		for _, method := range connecter.ConnectMethods() {
-			verb, known := connectVerbs[method]
-			add(verb, known)
+			if verb, known := connectVerbs[method]; known {
+				verbs = append(verbs, verb)
+			}
 		}
 	}
-	return slices.AppendSeq(make(metav1.Verbs, 0, len(verbs)), slices.Values(slices.Sorted(maps.Keys(verbs))))
+	slices.Sort(verbs)
+	return slices.Compact(verbs)
 }
