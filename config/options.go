@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"github.com/annexapi/annex/store/driver"
 )
@@ -175,6 +176,12 @@ type Options struct {
 	// excludes one. The word all is all controllers, also those of deployments, jobs and other workloads, which do not run
 	// by default. Nil means *, an empty list runs none.
 	Controllers []string
+
+	// Clock is for tests, which pass a clock of k8s.io/utils/clock/testing and step it: the expiry of objects with a TTL,
+	// grace periods, the age of the history, the validity of service accounts' tokens, and sessions of people who signed
+	// in. Certificates, the deadlines of requests, and the times in the metadata of objects are those of the machine. Nil
+	// is the machine's clock. The clock must not go back.
+	Clock clock.WithTickerAndDelayedExecution
 
 	// UnrestrictedUpdate accepts updates without a resource version, which overwrite the stored object
 	// unconditionally. It is meant for debugging.

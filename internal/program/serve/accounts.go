@@ -19,14 +19,18 @@ import (
 // openAccountKeys opens the keys that sign and verify service account tokens.
 func openAccountKeys(p *plan.Plan) (*accounts.Keys, error) {
 	signing, own := p.SigningKey()
-	return accounts.OpenKeys(accounts.KeyOptions{SigningFile: signing, MakeSigning: own, Files: p.Options.ServiceAccounts.KeyFiles})
+	return accounts.OpenKeys(accounts.KeyOptions{
+		SigningFile: signing, MakeSigning: own, Files: p.Options.ServiceAccounts.KeyFiles, Clock: p.Options.Clock,
+	})
 }
 
 // serveAccounts adds service accounts to a standalone server's configuration, and returns their tokens.
 func serveAccounts(p *plan.Plan, keys *accounts.Keys, c *upstream.Config) *accounts.Tokens {
 	o := p.Options.ServiceAccounts
 	tokens := accounts.NewTokens(
-		accounts.Options{Issuers: o.Issuers, Audiences: p.Options.APIAudiences, MaxExpiration: max(0, o.MaxTokenExpiration)},
+		accounts.Options{
+			Issuers: o.Issuers, Audiences: p.Options.APIAudiences, MaxExpiration: max(0, o.MaxTokenExpiration), Clock: p.Options.Clock,
+		},
 		keys,
 		getterOf(c.Kinds, accounts.Resource),
 		boundKinds(c.Kinds),

@@ -33,6 +33,7 @@ func openLogin(p *plan.Plan, storages Storages, keys *accounts.Keys, known *call
 		Title:           p.Definition.Name,
 		Keys:            keys,
 		Sessions:        sessions,
+		Clock:           p.Options.Clock,
 	}
 	if known.configuration != nil {
 		options.IDTokens = known.configuration

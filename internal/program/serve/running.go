@@ -82,9 +82,13 @@ func (r *running) startClients(controllers, informers context.Context, work *syn
 			}
 		})
 	}
+	var c clock.WithTicker = clock.RealClock{}
+	if own := r.opened.plan.Options.Clock; own != nil {
+		c = own
+	}
 	for _, k := range r.machinery.catalog.kinds {
 		if k.NeedsGraceTimer() {
-			work.Go(func() { k.RunGraceTimer(controllers, clock.RealClock{}) })
+			work.Go(func() { k.RunGraceTimer(controllers, c) })
 		}
 	}
 	must(informers, r.machinery.model.informers.Run)

@@ -147,7 +147,7 @@ func maintained(name string, backend store.Backend) (*maintenance.Storage, error
 
 // coreOptions returns the options of the mvcc core above a storage's journal.
 func coreOptions(o *config.Options) mvcc.Options {
-	return mvcc.Options{History: history(o), ObjectCacheBytes: o.ObjectCacheSize, ValueBytes: o.ValueCacheSize}
+	return mvcc.Options{History: history(o), ObjectCacheBytes: o.ObjectCacheSize, ValueBytes: o.ValueCacheSize, Clock: o.Clock}
 }
 
 func history(o *config.Options) mvcc.History {
