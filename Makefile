@@ -149,8 +149,13 @@ vuln: ## look for known vulnerabilities (needs the vulnerability database)
 	@for m in $(MODULES); do (cd $$m && go run $(GOVULNCHECK) ./...) || exit 1; done
 
 .PHONY: foreign-suites
-foreign-suites: ## the suites of other projects that use envtest, against annex envtest (PERSONALITY=like-cluster)
-	e2e/suites/run $(PERSONALITY)
+foreign-suites: ## the suites of other projects that use envtest, against annex envtest (PERSONALITY=like-cluster; ONLY=regex; REAL=1 for a real kube-apiserver and etcd; LOGS=dir)
+	$(if $(REAL),$(MAKE) --no-print-directory bin/etcd bin/kube-apiserver bin/kubectl)
+	go -C e2e run ./suites -personality '$(or $(PERSONALITY),like-envtest)' -only '$(ONLY)' $(if $(LOGS),-logs $(abspath $(LOGS))) $(if $(REAL),-assets $(CURDIR)/bin)
+
+.PHONY: bench-start
+bench-start: bin/etcd bin/kube-apiserver bin/kubectl ## start the programs of annex envtest, and a real kube-apiserver with etcd, in turn, on a quiet machine (ROUNDS=10)
+	go -C e2e run ./suites -start $(or $(ROUNDS),10) -assets $(CURDIR)/bin
 
 .PHONY: release
 release: ## tag the library, module workloads, the tool and the kubectl plugin (VERSION=v0.1.0)

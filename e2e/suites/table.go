@@ -1,0 +1,110 @@
+package main
+
+import "path"
+
+// suite is a part of a project's tests.
+type suite struct {
+	module, version string
+	// part names the part if the table has several of one module.
+	part string
+	// packages are patterns of the go command. Packages without tests are no part of the suite.
+	packages []string
+	// without is a regular expression for packages that are left out.
+	without string
+	// skip is a regular expression for names of tests that are left out, each with its reason at the suite.
+	skip string
+	// clusterSkip are such expressions of Ginkgo for like-cluster.
+	clusterSkip []string
+	tags        string
+	// env has variables of the project's own Makefile.
+	env []string
+	// drop has modules that the project replaces by folders which the module's archive does not have. Their required versions
+	// are used instead.
+	drop []string
+	// scaffold has command lines of the module's program, which make the project in an empty folder.
+	scaffold []string
+}
+
+func (s suite) name() string {
+	name := path.Base(s.module)
+	switch name {
+	case "runtime", "ssa":
+		name = "flux " + name
+	case "v4":
+		name = "kubebuilder project-v4"
+	}
+	if s.part != "" {
+		name += " " + s.part
+	}
+	return name + " " + s.version
+}
+
+// suites is the table. Each suite is the part of the project's tests that starts servers by envtest.
+var suites = []suite{
+	{
+		// pkg/client/apiutil downloads older releases of kube-apiserver by itself, from the internet.
+		module: "sigs.k8s.io/controller-runtime", version: "v0.25.2", packages: []string{"./..."},
+		without: `/(examples|pkg/client/apiutil|tools)(/|$)`,
+	},
+	{
+		// The projects in testdata are modules of their own, which the module proxy does not have. These commands make most of
+		// project-v4 anew, as test/testdata/generate.sh does.
+		module: "sigs.k8s.io/kubebuilder/v4", version: "v4.16.0", packages: []string{"./api/...", "./cmd/...", "./internal/..."},
+		scaffold: []string{
+			"init --domain testproject.org --repo sigs.k8s.io/kubebuilder/testdata/project-v4 --skip-go-version-check",
+			"create api --group crew --version v1 --kind Captain --controller --resource --make=false",
+			"create webhook --group crew --version v1 --kind Captain --defaulting --programmatic-validation --make=false",
+			"create api --group crew --version v1 --kind FirstMate --controller --resource --make=false",
+			"create api --group crew --version v2 --kind FirstMate --controller=false --resource --make=false",
+			"create webhook --group crew --version v1 --kind FirstMate --conversion --spoke v2 --make=false",
+			"create api --group crew --version v1 --kind Admiral --plural admirales --namespaced=false --controller --resource --make=false",
+			"create webhook --group crew --version v1 --kind Admiral --plural admirales --defaulting --programmatic-validation --make=false",
+			"create webhook --group core --version v1 --kind Pod --defaulting --make=false",
+			"create webhook --group apps --version v1 --kind Deployment --defaulting --programmatic-validation --make=false",
+			"create api --group crew --version v1 --kind Navigator --controller --resource --ssa --make=false",
+		},
+	},
+	{
+		module: "github.com/fluxcd/pkg/ssa", version: "v0.78.0", packages: []string{"./..."},
+	},
+	{
+		module: "github.com/fluxcd/pkg/runtime", version: "v0.117.0",
+		packages: []string{"./acl", "./cel", "./client", "./controller", "./events", "./patch", "./secrets"},
+		drop: []string{
+			"github.com/fluxcd/pkg/apis/acl", "github.com/fluxcd/pkg/apis/event",
+			"github.com/fluxcd/pkg/apis/kustomize", "github.com/fluxcd/pkg/apis/meta",
+		},
+	},
+	{
+		module: "sigs.k8s.io/gateway-api", version: "v1.4.0", part: "standard", packages: []string{"./pkg/test/..."},
+		tags: "standard", env: []string{"CRD_CHANNEL=standard", downloaded},
+	},
+	{
+		module: "sigs.k8s.io/gateway-api", version: "v1.4.0", part: "experimental", packages: []string{"./pkg/test/..."},
+		tags: "experimental", env: []string{"CRD_CHANNEL=experimental", downloaded},
+	},
+	{
+		module: "github.com/ray-project/kuberay/ray-operator", version: "v1.5.0", packages: []string{"./controllers/...", "./pkg/webhooks/..."},
+	},
+	{
+		// test/integration/scheduling is for a cluster with nodes.
+		module: "sigs.k8s.io/jobset", version: "v0.11.1", packages: []string{"./test/integration/controller", "./test/integration/webhook"},
+	},
+	{
+		module: "sigs.k8s.io/lws", version: "v0.8.0", packages: []string{"./test/integration/..."},
+	},
+	{
+		module: "sigs.k8s.io/cluster-api", version: "v1.11.3",
+		packages: []string{
+			"./bootstrap/kubeadm/internal/controllers", "./bootstrap/util", "./controllers/clustercache", "./controllers/crdmigrator",
+			"./exp/internal/controllers", "./exp/runtime/internal/controllers", "./internal/controllers/...", "./internal/util/ssa",
+			"./internal/webhooks/test", "./util/collections", "./util/patch",
+		},
+	},
+}
+
+// downloaded makes envtest look for this version where setup-envtest keeps what it has downloaded, which the suite's run fills.
+const downloaded = "K8S_VERSION=" + kubeVersion
+
+// kubeVersion is the version of Kubernetes whose programs the folder of downloads seems to have.
+const kubeVersion = "1.37.2"
