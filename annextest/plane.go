@@ -3,13 +3,11 @@ package annextest
 import (
 	"context"
 	"fmt"
-	"os"
 	"testing"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
-	"github.com/annexapi/annex/internal/base/atomicfile"
 	"github.com/annexapi/annex/internal/base/dialed"
 	"github.com/annexapi/annex/store/memory"
 )
@@ -36,14 +34,9 @@ func StartPlane(t testing.TB, server annex.Server, options annex.Options) *Plane
 // RestorePlane is StartPlane with the objects of a file that WriteSnapshot has written.
 func RestorePlane(t testing.TB, server annex.Server, options annex.Options, path string) *Plane {
 	t.Helper()
-	file, err := os.Open(path)
+	store, err := memory.ReadFile(path)
 	if err != nil {
 		t.Fatalf("restore a plane of server %s: %v", server.Name, err)
-	}
-	defer file.Close()
-	store, err := memory.Read(file)
-	if err != nil {
-		t.Fatalf("restore a plane of server %s: %s: %v", server.Name, path, err)
 	}
 	return startPlane(t, server, options, store)
 }
@@ -95,18 +88,7 @@ func (p *Plane) WriteSnapshot(path string) error {
 	if p.config == nil {
 		return fmt.Errorf("write a snapshot: %w", p.err)
 	}
-	file, err := atomicfile.Create(path, 0o644)
-	if err != nil {
-		return fmt.Errorf("write a snapshot: %w", err)
-	}
-	defer file.Discard()
-	if _, err := p.store.WriteTo(file); err != nil {
-		return err
-	}
-	if err := file.Replace(); err != nil {
-		return fmt.Errorf("write a snapshot: %w", err)
-	}
-	return nil
+	return p.store.WriteFile(path)
 }
 
 // begin starts a server that runs until the test and its subtests are done, and returns at once.

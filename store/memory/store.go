@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/annexapi/annex/internal/base/atomicfile"
 	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/journal"
 )
@@ -103,6 +105,22 @@ func (s *Store) WriteTo(w io.Writer) (int64, error) {
 	return counted.n, nil
 }
 
+// WriteFile writes what WriteTo writes to a file, which it replaces as a whole.
+func (s *Store) WriteFile(path string) error {
+	file, err := atomicfile.Create(path, 0o644)
+	if err != nil {
+		return fmt.Errorf("write the snapshot: %w", err)
+	}
+	defer file.Discard()
+	if _, err := s.WriteTo(file); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if err := file.Replace(); err != nil {
+		return fmt.Errorf("write the snapshot: %w", err)
+	}
+	return nil
+}
+
 func snapshotOf(r *journal.Record) snapshotObject {
 	o := snapshotObject{Key: r.Key, Revision: r.Revision}
 	if !r.Expires.IsZero() {
@@ -146,6 +164,20 @@ func Read(from io.Reader) (*Store, error) {
 	s, err := read(bufio.NewReader(from))
 	if err != nil {
 		return nil, fmt.Errorf("read the snapshot: %w", err)
+	}
+	return s, nil
+}
+
+// ReadFile returns a Store with the objects that WriteFile has written, as Read does.
+func ReadFile(path string) (*Store, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the snapshot: %w", err)
+	}
+	defer file.Close()
+	s, err := Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
 }

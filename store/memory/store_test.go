@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -219,3 +222,28 @@ func TestRead_badSnapshot_isRefused(t *testing.T) {
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("no disk") }
+
+func TestStore_files_errorsNameFile(t *testing.T) {
+	dir := t.TempDir()
+	missing, broken := filepath.Join(dir, "missing", "file"), filepath.Join(dir, "broken")
+	if err := os.WriteFile(broken, []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&memory.Store{}).WriteFile(missing); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) {
+		t.Errorf("write: %v", err)
+	}
+	if _, err := memory.ReadFile(missing); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) {
+		t.Errorf("read a missing file: %v", err)
+	}
+	if _, err := memory.ReadFile(broken); err == nil || !strings.Contains(err.Error(), broken) {
+		t.Errorf("read a broken file: %v", err)
+	}
+	for range 2 {
+		if err := (&memory.Store{}).WriteFile(broken); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := memory.ReadFile(broken); err != nil {
+		t.Errorf("read a file that was replaced: %v", err)
+	}
+}

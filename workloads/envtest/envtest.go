@@ -141,20 +141,12 @@ func (e *Environment) Fork() (*Environment, error) {
 }
 
 // WriteSnapshot writes the objects of the environment, which must be started and have a control plane of its own, to a file
-// for Environment.Snapshot. The file is text, has the same content for the same objects, and has their Secrets, too.
+// for Environment.Snapshot. The file is text, has the same content for the same objects, and has their Secrets, too. It replaces the file as a whole.
 func (e *Environment) WriteSnapshot(path string) error {
 	if e.server == nil {
 		return errors.New("write a snapshot: the environment has no control plane of its own that is started")
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return fmt.Errorf("write a snapshot: %w", err)
-	}
-	_, err = e.server.objects.WriteTo(file)
-	if err := errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
+	return e.server.objects.WriteFile(path)
 }
 
 // AddUser adds a user with a client certificate to an environment that is started. base has further settings of the user's
@@ -183,28 +175,13 @@ func (e *Environment) startFirst() error {
 	if err != nil {
 		return err
 	}
-	objects, err := e.snapshot()
-	if err != nil {
-		return err
+	objects := &memory.Store{}
+	if e.Snapshot != "" {
+		if objects, err = memory.ReadFile(e.Snapshot); err != nil {
+			return err
+		}
 	}
 	return e.startServer(objects, authority)
-}
-
-// snapshot returns the objects with which the control plane begins.
-func (e *Environment) snapshot() (*memory.Store, error) {
-	if e.Snapshot == "" {
-		return &memory.Store{}, nil
-	}
-	file, err := os.Open(e.Snapshot)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	objects, err := memory.Read(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", e.Snapshot, err)
-	}
-	return objects, nil
 }
 
 func (e *Environment) startServer(objects *memory.Store, authority *authority) error {
