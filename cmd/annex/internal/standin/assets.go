@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/annexapi/annex/controlplane"
+	"github.com/annexapi/annex/internal/base/atomicfile"
 	"github.com/annexapi/annex/internal/program/controllers"
 	"github.com/annexapi/annex/internal/program/definition"
 	"github.com/annexapi/annex/workloads"
@@ -93,26 +94,19 @@ func place(tool, file string) error {
 }
 
 // copyFile copies a program. The copy appears under its name when it is complete.
-func copyFile(from, to string) (err error) {
+func copyFile(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := os.CreateTemp(filepath.Dir(to), ".copy-*")
+	out, err := atomicfile.Create(to, 0o755)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(out.Name()))
-		}
-	}()
+	defer out.Discard()
 	if _, err := io.Copy(out, in); err != nil {
-		return errors.Join(err, out.Close())
-	}
-	if err := errors.Join(out.Chmod(0o755), out.Close()); err != nil {
 		return err
 	}
-	return os.Rename(out.Name(), to)
+	return out.Replace()
 }
