@@ -31,13 +31,21 @@ type follower interface {
 	Run(ctx context.Context)
 }
 
-// addAPIServices keeps an APIService for each of the server's own versions, and sends requests for the groups of
-// other servers to them. It returns nil if the kind APIService is left out.
-func addAPIServices(opened *definition.Opened, p definition.Host, services *services) (follower, error) {
+// addAPIServices keeps an APIService for each version of the server, and of its extension, and sends requests for the groups
+// of other servers to them. It returns nil if the kind APIService is left out.
+func addAPIServices(
+	opened *definition.Opened, p definition.Host, extension []schema.GroupVersion, services *services,
+) (follower, error) {
 	if !slices.Contains(p.Versions, apiregistrationv1.SchemeGroupVersion) {
 		return nil, nil
 	}
-	own := slices.DeleteFunc(append(p.Versions, apiextensionsv1.SchemeGroupVersion), func(v schema.GroupVersion) bool {
+	own, groups := append(slices.Clip(p.Versions), apiextensionsv1.SchemeGroupVersion), append(slices.Clip(p.Groups), apiextensionsv1.GroupName)
+	for _, v := range extension {
+		if !slices.Contains(own, v) {
+			own, groups = append(own, v), append(groups, v.Group)
+		}
+	}
+	own = slices.DeleteFunc(own, func(v schema.GroupVersion) bool {
 		return v.Group == apiregistrationv1.GroupName // a kube-apiserver has no APIService for it, either
 	})
 	local, err := aggregate.NewLocal(p.Client, own)
@@ -53,7 +61,7 @@ func addAPIServices(opened *definition.Opened, p definition.Host, services *serv
 		aggregate.Config{
 			Services: services.informer,
 			Resolver: services.resolver,
-			Own:      p.Groups,
+			Own:      groups,
 			Client:   p.Front.Proxy.Client,
 			Stopped:  p.Stopped,
 		},

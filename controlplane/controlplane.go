@@ -144,7 +144,11 @@ func (p plane) Open(server definition.Host) (*definition.Opened, error) {
 	if p.served()(corev1.Resource("configmaps")) {
 		addAuthentication(opened, server)
 	}
-	local, err := addAPIServices(opened, server, services)
+	extended, err := p.openExtension(server)
+	if err != nil {
+		return nil, err
+	}
+	local, err := addAPIServices(opened, server, extended.Foreign.Versions(), services)
 	if err != nil {
 		return nil, err
 	}
@@ -160,30 +164,37 @@ func (p plane) Open(server definition.Host) (*definition.Opened, error) {
 		opened.Ready = manifests.Ready
 		alongside(opened, manifests.Run)
 	}
-	if err := p.addExtension(opened, server); err != nil {
-		return nil, err
-	}
+	addExtension(opened, extended)
 	return opened, p.addQuotas(opened, server)
 }
 
-// addExtension adds the parts of the extension, if there is one, to an opened control plane.
-func (p plane) addExtension(opened *definition.Opened, server definition.Host) error {
+// openExtension opens the extension. Without one, the result is empty.
+func (p plane) openExtension(server definition.Host) (*definition.Extended, error) {
 	if !p.extends {
-		return nil
+		return &definition.Extended{}, nil
 	}
 	extended, err := p.extension.Open(server)
 	if err != nil {
-		return fmt.Errorf("extension of the control plane: %w", err)
+		return nil, fmt.Errorf("extension of the control plane: %w", err)
 	}
+	return extended, nil
+}
+
+// addExtension adds the parts of an opened extension to an opened control plane.
+func addExtension(opened *definition.Opened, extended *definition.Extended) {
 	opened.Foreign = extended.Foreign
 	opened.Admission = slices.Concat(extended.Admission, opened.Admission)
-	alongside(opened, extended.Run)
+	if extended.Run != nil {
+		alongside(opened, extended.Run)
+	}
 	ready := opened.Ready
+	if extended.Ready == nil {
+		return
+	}
 	opened.Ready = func() error {
 		if err := extended.Ready(); err != nil || ready == nil {
 			return err
 		}
 		return ready()
 	}
-	return nil
 }

@@ -2,6 +2,7 @@ package workloads_test
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -99,6 +100,39 @@ func TestDiscovery_likeKubeAPIServer(t *testing.T) {
 	}
 	if got != string(want) {
 		t.Errorf("resources differ from %s; UPDATE=1 writes it anew:\n%s", golden, got)
+	}
+}
+
+// Clients look for kinds in this order, which is that of a kube-apiserver of the linked release.
+func TestDiscovery_groups_haveTheOrderOfAKubeAPIServer(t *testing.T) {
+	client, _ := start(t)
+	groups, err := client.Discovery().ServerGroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, g := range groups.Groups {
+		got = append(got, g.Name+"/"+g.PreferredVersion.Version)
+	}
+	want := []string{
+		"/v1", "apiregistration.k8s.io/v1", "apps/v1", "events.k8s.io/v1", "authentication.k8s.io/v1", "authorization.k8s.io/v1",
+		"autoscaling/v2", "batch/v1", "certificates.k8s.io/v1", "networking.k8s.io/v1", "policy/v1", "rbac.authorization.k8s.io/v1",
+		"storage.k8s.io/v1", "admissionregistration.k8s.io/v1", "apiextensions.k8s.io/v1", "scheduling.k8s.io/v1",
+		"coordination.k8s.io/v1", "node.k8s.io/v1", "discovery.k8s.io/v1", "resource.k8s.io/v1", "flowcontrol.apiserver.k8s.io/v1",
+		"storagemigration.k8s.io/v1",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("groups:\n%q, want\n%q", got, want)
+	}
+	var service struct {
+		Spec struct{ GroupPriorityMinimum, VersionPriority int }
+	}
+	raw, err := client.RESTClient().Get().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/v1.apps").DoRaw(t.Context())
+	if err == nil {
+		err = json.Unmarshal(raw, &service)
+	}
+	if err != nil || service.Spec.GroupPriorityMinimum != 17800 || service.Spec.VersionPriority != 15 {
+		t.Errorf("APIService v1.apps: %v, %+v", err, service)
 	}
 }
 

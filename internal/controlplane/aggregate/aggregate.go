@@ -57,6 +57,7 @@ type Config struct {
 // exported methods are mostly called by upstream's controllers.
 type Aggregation struct {
 	config    Config
+	own       []*apiregistrationv1.APIService
 	services  informers.APIServiceInformer
 	register  *apiserver.APIServiceRegistrationController
 	available *remotestatus.AvailableConditionController
@@ -86,7 +87,10 @@ type servers struct {
 // Run.
 func (l *Local) Aggregate(c Config) (*Aggregation, error) {
 	services := l.informers.Apiregistration().V1().APIServices()
-	a := &Aggregation{config: c, services: services, registered: make(chan struct{}), changed: make(chan struct{}, 1), askings: newAskings()}
+	a := &Aggregation{
+		config: c, own: l.own, services: services,
+		registered: make(chan struct{}), changed: make(chan struct{}, 1), askings: newAskings(),
+	}
 	a.known.Store(&servers{})
 	a.documents.Store(&documents{})
 	a.register = apiserver.NewAPIServiceRegistrationController(services, a)
@@ -107,9 +111,17 @@ func (l *Local) Aggregate(c Config) (*Aggregation, error) {
 	return a, nil
 }
 
-// Join implements upstream.Aggregation.
+// Join implements upstream.Aggregation. The server's own groups have their priorities from now on, before their APIServices
+// exist.
 func (a *Aggregation) Join(groups discovery.GroupManager, merged aggregated.ResourceManager, serializer runtime.NegotiatedSerializer) {
 	a.groups, a.serializer = groups, serializer
+	for _, s := range a.own {
+		v := metav1.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
+		merged.SetGroupVersionPriority(v, int(s.Spec.GroupPriorityMinimum), int(s.Spec.VersionPriority))
+	}
+	merged.WithSource(aggregated.BuiltinSource).SetGroupVersionPriority(
+		apiserver.APIRegistrationGroupVersion, apiserver.APIRegistrationGroupPriority, 0,
+	)
 	a.merged = merged.WithSource(aggregated.AggregatorSource)
 	a.discovery = apiserver.NewDiscoveryManager(a.merged)
 }
@@ -286,6 +298,11 @@ func (a *Aggregation) listGroups(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		fail(w, r, err.Error(), http.StatusInternalServerError)
 		return
+	}
+	for _, s := range a.own {
+		if !slices.ContainsFunc(all, func(stored *apiregistrationv1.APIService) bool { return stored.Name == s.Name }) {
+			all = append(all, s) // the server has just started
+		}
 	}
 	places := map[string]int{apiregistrationv1.GroupName: -1} // has no APIService, and comes first as in a cluster
 	for i, services := range helper.SortedByGroupAndVersion(all) {

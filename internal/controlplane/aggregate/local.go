@@ -43,6 +43,8 @@ type Local struct {
 		Run(workers int, stop <-chan struct{})
 	}
 
+	// own are the APIServices of the server's own versions, as they are at first.
+	own []*apiregistrationv1.APIService
 	// versions are the versions of custom resources, by group.
 	versions map[string][]string
 	start    cache.DoneChecker
@@ -77,9 +79,10 @@ func NewLocal(config *rest.Config, own []schema.GroupVersion) (*Local, error) {
 		measured:  registry.Gatherer(),
 		register:  autoregister.NewAutoRegisterController(services, client.ApiregistrationV1()),
 		available: available,
+		own:       ownServices(own),
 		versions:  map[string][]string{},
 	}
-	for _, s := range ownServices(own) {
+	for _, s := range l.own {
 		l.register.AddAPIServiceToSyncOnStart(s)
 	}
 	return l, nil

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/server"
@@ -73,6 +74,19 @@ func (f *Foreign) schemes() []*runtime.Scheme {
 		return nil
 	}
 	return []*runtime.Scheme{f.Types.scheme}
+}
+
+// Versions returns the versions of all groups, the preferred version of each group first. A nil Foreign has none.
+func (f *Foreign) Versions() []schema.GroupVersion {
+	var all []schema.GroupVersion
+	for _, g := range f.groups() {
+		for _, v := range g.PrioritizedVersions {
+			if len(g.VersionedResourcesStorageMap[v.Version]) > 0 {
+				all = append(all, v)
+			}
+		}
+	}
+	return all
 }
 
 // group returns the group of a name; nil if there is none.
