@@ -13,7 +13,7 @@ MODULES := $(TESTED) $(BESIDE)
 # for the last package of a module.
 packages = ./... $(patsubst %,./%/...,$(filter-out .,$(1)))
 # Outside go.work, for they would raise the libraries of the others.
-APART := e2e/cluster e2e/conformance bench/peers internal/testing/lint
+APART := e2e/cluster e2e/conformance e2e/ginkgo bench/peers internal/testing/lint
 
 # kubectl version parses the version that a release build sets.
 KUBECTL_VERSION := -s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/client-go/pkg/version.gitVersion=v1.37.2 \
@@ -153,6 +153,10 @@ foreign-suites: ## the suites of other projects that use envtest, against annex 
 	$(if $(REAL),$(MAKE) --no-print-directory bin/etcd bin/kube-apiserver bin/kubectl)
 	go -C e2e run ./suites -personality '$(or $(PERSONALITY),like-envtest)' -only '$(ONLY)' $(if $(LOGS),-logs $(abspath $(LOGS))) $(if $(REAL),-assets $(CURDIR)/bin)
 
+.PHONY: ginkgo
+ginkgo: ## a suite of Ginkgo in parallel processes: a control plane for each process, then a fork of it for each spec (PROCS=4; PREPARED=10000 objects)
+	for forks in false true; do GOWORK=off go -C e2e/ginkgo tool ginkgo -p -procs $(or $(PROCS),4) . -- -forks=$$forks -prepared $(or $(PREPARED),1000) || exit 1; done
+
 .PHONY: bench-start
 bench-start: bin/etcd bin/kube-apiserver bin/kubectl ## start the programs of annex envtest, and a real kube-apiserver with etcd, in turn, on a quiet machine (ROUNDS=10)
 	go -C e2e run ./suites -start $(or $(ROUNDS),10) -assets $(CURDIR)/bin
@@ -280,7 +284,7 @@ differential: ## ask the fast path and upstream's handlers the same at random, w
 .PHONY: differential-kinds
 differential-kinds: bin/etcd bin/kube-apiserver ## change each field of an object of every kind in every way of writing, on annex envtest and on a kube-apiserver (ANNEX_KINDS_CHANGES=6 of each object; ANNEX_KINDS_ONLY=regex; ANNEX_KINDS_SEED=2)
 	go -C cmd/annex build -ldflags '-s -w' -o $(CURDIR)/bin/annex .
-	GOWORK=off go -C e2e/cluster test -vet=off -count=1 -v -timeout 120m ./kinds | grep -aE '^(ok|FAIL|panic|kinds:|logs,)|^ *--- |_test\.go:'
+	GOWORK=off go -C e2e/cluster test -vet=off -count=1 -v -timeout 120m ./kinds | grep -aE '^(ok|FAIL|panic|kinds:|logs,)|^ *--- |^ {8}|_test\.go:'
 
 .PHONY: clients
 clients: ## run commands in pods of a server with kubectl, and with the client in JavaScript, which npm installs (not in CI)

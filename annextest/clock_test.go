@@ -89,7 +89,8 @@ func TestStartWith_clock_expiresObjectsAndTokens(t *testing.T) {
 		}
 	}
 	for seconds, expired := range map[int64]bool{20 * 60: true, 2 * 60 * 60: false} {
-		_, err := who[seconds].AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		reviews := who[seconds].AuthenticationV1().SelfSubjectReviews()
+		_, err := reviews.Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if apierrors.IsUnauthorized(err) != expired || err != nil && !expired {
 			t.Errorf("a token of %d seconds after an hour: %v", seconds, err)
 		}

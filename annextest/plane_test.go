@@ -149,11 +149,13 @@ func TestPlane_badInput_endsTheTest(t *testing.T) {
 		"Options.Storage and Options.DataDir must be empty": func(t testing.TB) {
 			annextest.StartPlane(t, shop(), annex.Options{Storage: memory.Storage()})
 		},
-		"a plane keeps its objects in memory":                     func(t testing.TB) { annextest.StartPlane(t, shop(), annex.Options{DataDir: bad}) },
-		"restore a plane of server shop: read the snapshot: open": func(t testing.TB) { annextest.RestorePlane(t, shop(), annex.Options{}, bad+"x") },
-		bad + ": read the snapshot: the header":                   func(t testing.TB) { annextest.RestorePlane(t, shop(), annex.Options{}, bad) },
-		"start server shop: ":                                     func(t testing.TB) { annextest.StartPlane(t, broken, annex.Options{}).Config() },
-		"fork a plane: start server shop: ":                       func(t testing.TB) { annextest.StartPlane(t, broken, annex.Options{}).Fork(t) },
+		"a plane keeps its objects in memory": func(t testing.TB) { annextest.StartPlane(t, shop(), annex.Options{DataDir: bad}) },
+		"restore a plane of server shop: read the snapshot: open": func(t testing.TB) {
+			annextest.RestorePlane(t, shop(), annex.Options{}, bad+"x")
+		},
+		bad + ": read the snapshot: the header": func(t testing.TB) { annextest.RestorePlane(t, shop(), annex.Options{}, bad) },
+		"start server shop: ":                   func(t testing.TB) { annextest.StartPlane(t, broken, annex.Options{}).Config() },
+		"fork a plane: start server shop: ":     func(t testing.TB) { annextest.StartPlane(t, broken, annex.Options{}).Fork(t) },
 	} {
 		f := &failing{TB: t}
 		done := make(chan struct{})

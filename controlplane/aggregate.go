@@ -39,7 +39,8 @@ func addAPIServices(
 	if !slices.Contains(p.Versions, apiregistrationv1.SchemeGroupVersion) {
 		return nil, nil
 	}
-	own, groups := append(slices.Clip(p.Versions), apiextensionsv1.SchemeGroupVersion), append(slices.Clip(p.Groups), apiextensionsv1.GroupName)
+	own := append(slices.Clip(p.Versions), apiextensionsv1.SchemeGroupVersion)
+	groups := append(slices.Clip(p.Groups), apiextensionsv1.GroupName)
 	for _, v := range extension {
 		if !slices.Contains(own, v) {
 			own, groups = append(own, v), append(groups, v.Group)

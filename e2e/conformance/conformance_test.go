@@ -115,7 +115,8 @@ func TestAnnex(t *testing.T) {
 		Name: "annex", Path: program, Ports: 1,
 		Args: func(ports []int) []string {
 			return []string{
-				"serve", "--workloads", "--data-dir", filepath.Join(dir, "data"), "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(ports[0]),
+				"serve", "--workloads", "--data-dir", filepath.Join(dir, "data"),
+				"--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(ports[0]),
 				"--history-age", "30s", "--history-revisions", "100", // a test waits until a revision is compacted
 			}
 		},

@@ -16,20 +16,23 @@ func TestParse_counts(t *testing.T) {
 		{"nothing", "PASS\n", 0, 0, 0, nil},
 		{
 			"tests without their parents",
-			"=== RUN   TestA\n    --- PASS: TestA/one (0.00s)\n    --- FAIL: TestA/two (0.00s)\n--- FAIL: TestA (0.10s)\n--- SKIP: TestB (0.00s)\n",
+			"=== RUN   TestA\n    --- PASS: TestA/one (0.00s)\n    --- FAIL: TestA/two (0.00s)\n--- FAIL: TestA (0.10s)\n" +
+				"--- SKIP: TestB (0.00s)\n",
 			1, 1, 1,
 			[]string{"TestA/two"},
 		},
 		{
 			"specs instead of the test that runs them",
-			"\x1b[1mRan 3 of 5 Specs in 1.000 seconds\x1b[0m\n\x1b[38;5;10mSUCCESS!\x1b[0m -- \x1b[1m3 Passed\x1b[0m | 0 Failed | 1 Pending | 1 Skipped\n" +
+			"\x1b[1mRan 3 of 5 Specs in 1.000 seconds\x1b[0m\n" +
+				"\x1b[38;5;10mSUCCESS!\x1b[0m -- \x1b[1m3 Passed\x1b[0m | 0 Failed | 1 Pending | 1 Skipped\n" +
 				"--- PASS: TestSuite (1.00s)\n--- PASS: TestOther (0.00s)\nPASS\n",
 			4, 0, 2,
 			nil,
 		},
 		{
 			"failed specs",
-			"Summarizing 1 Failure:\n  [FAIL] nothing\n\nSummarizing 1 Failure:\n  [FAIL] A thing [It] works\n  /a_test.go:1\n\nRan 2 of 2 Specs in 1 seconds\n" +
+			"Summarizing 1 Failure:\n  [FAIL] nothing\n\nSummarizing 1 Failure:\n  [FAIL] A thing [It] works\n  /a_test.go:1\n\n" +
+				"Ran 2 of 2 Specs in 1 seconds\n" +
 				"FAIL! -- 1 Passed | 1 Failed | 0 Pending | 0 Skipped\n--- FAIL: TestSuite (1.00s)\nFAIL\n",
 			1, 1, 0,
 			[]string{"TestSuite", "nothing", "A thing [It] works"},

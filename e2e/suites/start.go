@@ -94,7 +94,8 @@ func start(ctx context.Context, assets string) (s started, err error) {
 	server, err := launch(ctx, filepath.Join(assets, "kube-apiserver"), "--etcd-servers="+etcdURL, "--bind-address=127.0.0.1",
 		"--endpoint-reconciler-type=none", "--secure-port="+port, "--cert-dir="+dir, "--service-cluster-ip-range=10.0.0.0/24",
 		"--allow-privileged=true", "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount",
-		"--service-account-issuer=https://127.0.0.1:"+port+"/", "--service-account-key-file="+key, "--service-account-signing-key-file="+key)
+		"--service-account-issuer=https://127.0.0.1:"+port+"/", "--service-account-key-file="+key,
+		"--service-account-signing-key-file="+key)
 	if err != nil {
 		return s, err
 	}

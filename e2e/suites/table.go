@@ -84,7 +84,8 @@ var suites = []suite{
 		tags: "experimental", env: []string{"CRD_CHANNEL=experimental", downloaded},
 	},
 	{
-		module: "github.com/ray-project/kuberay/ray-operator", version: "v1.5.0", packages: []string{"./controllers/...", "./pkg/webhooks/..."},
+		module: "github.com/ray-project/kuberay/ray-operator", version: "v1.5.0",
+		packages: []string{"./controllers/...", "./pkg/webhooks/..."},
 	},
 	{
 		// test/integration/scheduling is for a cluster with nodes.

@@ -141,7 +141,8 @@ func (e *Environment) Fork() (*Environment, error) {
 }
 
 // WriteSnapshot writes the objects of the environment, which must be started and have a control plane of its own, to a file
-// for Environment.Snapshot. The file is text, has the same content for the same objects, and has their Secrets, too. It replaces the file as a whole.
+// for Environment.Snapshot. The file is text, has the same content for the same objects, and has their Secrets, too. It replaces
+// the file as a whole.
 func (e *Environment) WriteSnapshot(path string) error {
 	if e.server == nil {
 		return errors.New("write a snapshot: the environment has no control plane of its own that is started")
