@@ -136,7 +136,10 @@ func refusal(body map[string]any) string {
 			return b.String() // the message consists of them
 		}
 	}
-	fmt.Fprintln(&b, masked(status.Message))
+	// Typed values are validated by ranging over maps, so that several errors are in another order each time.
+	lines := strings.Split(masked(status.Message), "\n")
+	slices.Sort(lines[1:])
+	fmt.Fprintln(&b, strings.Join(lines, "\n"))
 	return b.String()
 }
 
