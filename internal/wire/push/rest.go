@@ -75,13 +75,15 @@ func (r *Rest) Do() {
 // After calls f when a request is over: when the rest of the request is done if its handlers have left one, else now. A filter whose
 // work ends with the request defers it: defer push.After(r.Context(), f).
 func After(ctx context.Context, f func()) {
-	around := func(serve func()) {
+	rest := RestFrom(ctx)
+	if rest == nil || rest.serve == nil {
+		f() // without a function for Around, which most requests need not allocate
+		return
+	}
+	rest.Around(func(serve func()) {
 		defer f()
 		serve()
-	}
-	if !RestFrom(ctx).Around(around) {
-		f()
-	}
+	})
 }
 
 // Within returns a handler whose requests are over when it returns. It is for filters that end a request by themselves.
