@@ -153,6 +153,10 @@ foreign-suites: ## the suites of other projects that use envtest, against annex 
 	$(if $(REAL),$(MAKE) --no-print-directory bin/etcd bin/kube-apiserver bin/kubectl)
 	go -C e2e run ./suites -personality '$(or $(PERSONALITY),like-envtest)' -only '$(ONLY)' $(if $(LOGS),-logs $(abspath $(LOGS))) $(if $(REAL),-assets $(CURDIR)/bin)
 
+.PHONY: planes
+planes: ## 200 control planes in one process, forks of one with 10,000 objects (PLANES=200; OBJECTS=10000)
+	ANNEX_PLANES=$(or $(PLANES),200) ANNEX_PLANE_OBJECTS=$(or $(OBJECTS),10000) go test -vet=off -count=1 -v -timeout 30m -run manyForks ./workloads/envtest 2>/dev/null | grep -aE '^(ok|FAIL|panic)|^ *--- |_test\.go:'
+
 .PHONY: ginkgo
 ginkgo: ## a suite of Ginkgo in parallel processes: a control plane for each process, then a fork of it for each spec (PROCS=4; PREPARED=10000 objects)
 	for forks in false true; do GOWORK=off go -C e2e/ginkgo tool ginkgo -p -procs $(or $(PROCS),4) . -- -forks=$$forks -prepared $(or $(PREPARED),1000) || exit 1; done
