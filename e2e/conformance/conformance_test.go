@@ -70,6 +70,11 @@ func TestNotRun_matchesUpstreamTests(t *testing.T) {
 	}
 }
 
+// ofWorkloads are the controllers whose objects the tests of the garbage collector need. The pods stay pending.
+var ofWorkloads = []string{
+	"deployment-controller", "replicaset-controller", "replicationcontroller-controller", "job-controller", "cronjob-controller",
+}
+
 func TestKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	dir := directory(t, "kube-apiserver")
@@ -77,10 +82,11 @@ func TestKubeAPIServer(t *testing.T) {
 	defer cancel()
 	cluster, err := kube.Start(ctx, kube.Options{
 		Bin: programs(t), Dir: dir,
-		Controllers: []string{
+		Controllers: append([]string{
 			"namespace-controller", "garbage-collector-controller", "resourcequota-controller", "serviceaccount-controller",
 			"root-ca-certificate-publisher-controller", "storage-version-migrator-controller", "validatingadmissionpolicy-status-controller",
-		},
+			"persistentvolumeclaim-protection-controller",
+		}, ofWorkloads...),
 		APIServerArgs: []string{"--etcd-compaction-interval", "30s"}, // a test waits for two of these
 	})
 	if err != nil {
@@ -117,6 +123,7 @@ func TestAnnex(t *testing.T) {
 			return []string{
 				"serve", "--workloads", "--data-dir", filepath.Join(dir, "data"),
 				"--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(ports[0]),
+				"--controllers", "*," + strings.Join(ofWorkloads, ","),
 				"--history-age", "30s", "--history-revisions", "100", // a test waits until a revision is compacted
 			}
 		},

@@ -12,10 +12,7 @@ var notRun = []struct{ reason, pattern string }{
 		"needs pods that run: it deletes them",
 		`Generated clientset should create pods|all pods are removed when a namespace|OrderedNamespaceDeletion`,
 	},
-	{
-		"needs controllers that create pods, jobs or replica sets, whose objects are collected",
-		`Garbage collector.*(pods created by rc|rc around|created by deployment|dependents that have both|cronjob)`,
-	},
+	{"needs a controller that binds claims to volumes", `volume attributes class scope`},
 	{"needs nodes, or SSH to them", `Etcd failure|kube-apiserver identity|metadata details across all namespaces for nodes`},
 	{"upstream calls it flaky", `\[Flaky\]`},
 	{"needs a feature that is off by default", `CoordinatedLeaderElection|StorageVersionAPI`},
