@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -31,6 +32,7 @@ func TestRelease_install(t *testing.T) {
 	}
 	t.Run("a new project", u.beginsAProject)
 	t.Run("a project of kubebuilder's", u.servesAKubebuilderProject)
+	t.Run("a suite of tests", u.movesASuite)
 	t.Run("types of cert-manager, gateway-api and cluster-api", u.servesTypesOfOthers)
 }
 
@@ -96,6 +98,32 @@ func (u user) servesAKubebuilderProject(t *testing.T) {
 		t.Errorf("what controller-gen wrote has changed: %v", err)
 	}
 	u.do(t, project, "go", "mod", "tidy") // for its tests
+	u.requiresTheRelease(t, project)
+	t.Log(u.do(t, project, "go", "test", "-count=1", "./..."))
+}
+
+// movesASuite follows the page docs/howto/envtest.md: with the programs of annex envtest first, and then in the test's process.
+func (u user) movesASuite(t *testing.T) {
+	project := filepath.Join(u.home, "suite")
+	if err := os.CopyFS(project, os.DirFS("testdata/suite")); err != nil {
+		t.Fatal(err)
+	}
+	u.do(t, project, "go", "mod", "tidy")
+	assets := u.do(t, project, "annex", "envtest")
+	before := user{u.home, append(slices.Clone(u.env), "KUBEBUILDER_ASSETS="+assets)}
+	t.Log(before.do(t, project, "go", "test", "-count=1", "./..."))
+
+	u.do(t, project, "go", "get", library+"/"+workloads+"@"+version)
+	suite := filepath.Join(project, "suite_test.go")
+	text, err := os.ReadFile(suite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := strings.ReplaceAll(string(text), "sigs.k8s.io/controller-runtime/pkg/envtest", library+"/"+workloads+"/envtest")
+	if err := os.WriteFile(suite, []byte(moved), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	u.do(t, project, "go", "mod", "tidy")
 	u.requiresTheRelease(t, project)
 	t.Log(u.do(t, project, "go", "test", "-count=1", "./..."))
 }
