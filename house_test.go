@@ -55,7 +55,7 @@ var public = map[string][]string{
 		"internal/program/serve",
 		"store/driver",
 	},
-	"annextest": {"", "internal/base/atomicfile", "internal/base/dialed", "internal/model/convert", "internal/model/define", "internal/testing/testlog", "store/memory"},
+	"annextest": {"", "internal/base/dialed", "internal/model/convert", "internal/model/define", "internal/testing/testlog", "store/memory"},
 	"api":       {}, // clients link it
 	"config":    {"store/driver"},
 	"controlplane": {
@@ -88,7 +88,7 @@ var public = map[string][]string{
 		"store/journal",
 	}, // the embedded journal holds its objects, and the files follow
 	"store/journal":   {},
-	"store/memory":    {"store/driver", "store/journal"},
+	"store/memory":    {"internal/base/atomicfile", "store/driver", "store/journal"},
 	"store/storetest": {"internal/storage/mvcc", "internal/testing/testwait", "store", "store/journal"},
 	"stream":          {"", "internal/base/apierr", "internal/base/outcome", "internal/server/streams"},
 }
