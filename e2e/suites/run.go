@@ -36,7 +36,7 @@ func (s suite) run(ctx context.Context, dir, logs string, target programs) (resu
 			return all, err
 		}
 		log := filepath.Join(logs, regexp.MustCompile(`[^\w.-]+`).ReplaceAllString(s.name()+" "+p.path, "-")+".log")
-		test := exec.CommandContext(ctx, binary, s.arguments(target)...)
+		test := exec.CommandContext(ctx, binary, s.arguments(target, p.path)...)
 		test.Dir = p.dir
 		test.Env = append(os.Environ(), "GOWORK=off", "KUBEBUILDER_ASSETS="+target.dir, "XDG_DATA_HOME="+data)
 		test.Env = append(test.Env, s.env...)
@@ -56,14 +56,16 @@ func (s suite) run(ctx context.Context, dir, logs string, target programs) (resu
 	return all, nil
 }
 
-func (s suite) arguments(target programs) []string {
+func (s suite) arguments(target programs, path string) []string {
 	args := []string{"-test.v", "-test.timeout=20m"}
 	if s.skip != "" {
 		args = append(args, "-test.skip="+s.skip)
 	}
 	if target.personality == "like-cluster" {
-		for _, skip := range s.clusterSkip {
-			args = append(args, "-ginkgo.skip="+skip)
+		for end, skip := range s.clusterSkip {
+			if strings.HasSuffix(path, end) {
+				args = append(args, "-ginkgo.skip="+skip)
+			}
 		}
 	}
 	return args
