@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,25 +19,42 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// createQuota creates a quota, and waits until it is enforced.
+// createQuota creates a quota, and waits until it is enforced: admission reads quotas by an informer of its own, so another
+// quota is created last, which admission enforces later than the first.
 func createQuota(t *testing.T, client kubernetes.Interface, hard map[corev1.ResourceName]string, scopes ...corev1.ResourceQuotaScope) {
 	t.Helper()
-	q := &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{}, Scopes: scopes},
+	quotas, secrets := client.CoreV1().ResourceQuotas("default"), client.CoreV1().Secrets("default")
+	create := func(name string, hard map[corev1.ResourceName]string, scopes ...corev1.ResourceQuotaScope) {
+		q := &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{}, Scopes: scopes},
+		}
+		for name, quantity := range hard {
+			q.Spec.Hard[name] = resource.MustParse(quantity)
+		}
+		if _, err := quotas.Create(t.Context(), q, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		testwait.NoError(t, "the quota has a status", func(ctx context.Context) error {
+			q, err := quotas.Get(ctx, name, metav1.GetOptions{})
+			if err == nil && len(q.Status.Hard) == 0 {
+				err = fmt.Errorf("it has none")
+			}
+			return err
+		})
 	}
-	for name, quantity := range hard {
-		q.Spec.Hard[name] = resource.MustParse(quantity)
-	}
-	if _, err := client.CoreV1().ResourceQuotas("default").Create(t.Context(), q, metav1.CreateOptions{}); err != nil {
+	create("q", hard, scopes...)
+	create("last", map[corev1.ResourceName]string{"secrets": "0"})
+	testwait.NoError(t, "admission enforces the quota that was created last", func(ctx context.Context) error {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "none"}}
+		_, err := secrets.Create(ctx, secret, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil && strings.Contains(err.Error(), "exceeded quota: last") {
+			return nil
+		}
+		return fmt.Errorf("a secret beyond the limit: %w", err)
+	})
+	if err := quotas.Delete(t.Context(), "last", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testwait.NoError(t, "the quota has a status", func(ctx context.Context) error {
-		q, err := client.CoreV1().ResourceQuotas("default").Get(ctx, "q", metav1.GetOptions{})
-		if err == nil && len(q.Status.Hard) == 0 {
-			err = fmt.Errorf("it has none")
-		}
-		return err
-	})
 }
 
 // waitForUse waits until the quota has the wanted use.
@@ -164,6 +182,36 @@ func TestQuota_servicesAndClaims(t *testing.T) {
 }
 
 // Clients that create at once get no more than the quota, and the use is exact in the end.
+func TestQuota_resourceClaims_chargesDevicesByClass(t *testing.T) {
+	client, _ := start(t)
+	const devices = "gpu.deviceclass.resource.k8s.io/devices"
+	createQuota(t, client, map[corev1.ResourceName]string{devices: "3", "count/resourceclaims.resource.k8s.io": "9"})
+	claims := client.ResourceV1().ResourceClaims("default")
+	claim := func(name string, count int64) *resourcev1.ResourceClaim {
+		exactly := &resourcev1.ExactDeviceRequest{
+			DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count,
+		}
+		return &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: resourcev1.ResourceClaimSpec{
+				Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: exactly}}},
+			},
+		}
+	}
+	if _, err := claims.Create(t.Context(), claim("a", 2), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waitForUse(t, client, map[corev1.ResourceName]string{devices: "2", "count/resourceclaims.resource.k8s.io": "1"})
+	_, err := claims.Create(t.Context(), claim("b", 2), metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "requested: "+devices+"=2, used: "+devices+"=2, limited: "+devices+"=3") {
+		t.Errorf("a claim above the quota: %v", err)
+	}
+	if err := claims.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waitForUse(t, client, map[corev1.ResourceName]string{devices: "0", "count/resourceclaims.resource.k8s.io": "0"})
+}
+
 func TestQuota_concurrentCreates_getNoMore(t *testing.T) {
 	client, _ := start(t)
 	createQuota(t, client, map[corev1.ResourceName]string{"cpu": "10", "pods": "100"})

@@ -38,7 +38,7 @@ type Admission struct {
 
 // NewAdmission creates the client, which has all rights and whose requests may wait until the server runs. It sends
 // no requests. The plugin records creates for the controller of the same server. stopped is closed when no more
-// requests arrive. Objects are charged by the evaluator of their kind, which may be one of the core group, and otherwise
+// requests arrive. Objects are charged by the evaluator of their kind, which may be one of evaluators, and otherwise
 // counted.
 func NewAdmission(config *rest.Config, creates *Creates, stopped <-chan struct{}, evaluators ...quota.Evaluator) (*Admission, error) {
 	client, err := corev1client.NewForConfig(config)

@@ -46,6 +46,7 @@ const (
 // Controller maintains the status of the quotas of one server.
 type Controller struct {
 	core   *corev1client.CoreV1Client
+	groups map[string]rest.Interface // clients for the measured kinds, by group
 	all    metadata.Interface
 	kinds  *resources.Client
 	quotas cache.SharedIndexInformer
@@ -77,6 +78,10 @@ func NewController(config *rest.Config, creates *Creates, evaluators ...quota.Ev
 	if err != nil {
 		return nil, fmt.Errorf("client for quotas: %w", err)
 	}
+	groups, err := clientsOf(config, evaluators)
+	if err != nil {
+		return nil, fmt.Errorf("client for measured kinds: %w", err)
+	}
 	all, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("client for metadata: %w", err)
@@ -86,7 +91,7 @@ func NewController(config *rest.Config, creates *Creates, evaluators ...quota.Ev
 		return nil, err
 	}
 	c := &Controller{
-		core: core, all: all, kinds: kinds, quotas: informerOf(core, resync), creates: creates, measures: evaluators,
+		core: core, groups: groups, all: all, kinds: kinds, quotas: informerOf(core, resync), creates: creates, measures: evaluators,
 		queue:   worker.NewQueue[item](firstRetry, lastRetry),
 		named:   make(chan struct{}, 1),
 		touched: map[cache.ObjectName]time.Time{},

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -81,11 +82,33 @@ func (c *Controller) measure(ctx context.Context, t *tally, e quota.Evaluator, n
 	return nil
 }
 
+// clientsOf returns a client for version v1 of each group that has a measured kind.
+func clientsOf(config *rest.Config, all measures) (map[string]rest.Interface, error) {
+	groups := map[string]rest.Interface{}
+	for _, e := range all {
+		v := schema.GroupVersion{Group: e.GroupResource().Group, Version: "v1"}
+		if groups[v.Group] != nil {
+			continue
+		}
+		own := rest.CopyConfig(config)
+		own.GroupVersion, own.APIPath, own.NegotiatedSerializer = &v, "/apis", scheme.Codecs.WithoutConversion()
+		if v.Group == corev1.GroupName {
+			own.APIPath = "/api"
+		}
+		client, err := rest.RESTClientFor(own)
+		if err != nil {
+			return nil, err
+		}
+		groups[v.Group] = client
+	}
+	return groups, nil
+}
+
 // eachStored calls a function for each stored object of a kind in a namespace. All objects are of one revision.
 func (c *Controller) eachStored(ctx context.Context, kind schema.GroupResource, namespace string, call func(runtime.Object) error) error {
 	for options := (metav1.ListOptions{Limit: page}); ; {
-		list, err := c.core.RESTClient().Get().Namespace(namespace).Resource(kind.Resource).VersionedParams(&options, scheme.ParameterCodec).
-			Do(ctx).Get()
+		list, err := c.groups[kind.Group].Get().Namespace(namespace).Resource(kind.Resource).
+			VersionedParams(&options, scheme.ParameterCodec).Do(ctx).Get()
 		if err != nil {
 			return err
 		}
@@ -116,7 +139,7 @@ var _ cache.ReflectorStore = (*meter)(nil)
 func (c *Controller) observeUse(ctx context.Context, e quota.Evaluator, resource schema.GroupVersionResource) *observer {
 	ctx, cancel := context.WithCancel(ctx)
 	m := &meter{&observer{c, resource, cancel}, e, maphash.MakeSeed(), map[types.UID]uint64{}}
-	objects := cache.NewListWatchFromClient(c.core.RESTClient(), resource.Resource, metav1.NamespaceAll, fields.Everything())
+	objects := cache.NewListWatchFromClient(c.groups[resource.Group], resource.Resource, metav1.NamespaceAll, fields.Everything())
 	reflector := cache.NewReflectorWithOptions(objects, nil, m, cache.ReflectorOptions{
 		Name: "quota controller", TypeDescription: resource.String(),
 	})

@@ -43,8 +43,7 @@ func ignored() map[schema.GroupResource]struct{} {
 	}
 }
 
-// measures are the evaluators of kinds whose objects use more than their number. The kinds are of the core group and
-// version v1.
+// measures are the evaluators of kinds whose objects use more than their number. The kinds are Kubernetes' own, in version v1.
 type measures []quota.Evaluator
 
 // of returns the evaluator of a kind; nil if objects of the kind are only counted.
