@@ -132,7 +132,7 @@ func TestPlane_snapshot_isRestored(t *testing.T) {
 	if !apierrors.IsResourceExpired(err) {
 		t.Errorf("a list of an earlier revision: %v", err)
 	}
-	if err := base.WriteSnapshot(filepath.Join(dir, "missing", "file")); err == nil || !strings.HasPrefix(err.Error(), "write a snapshot: ") {
+	if err := base.WriteSnapshot(filepath.Join(dir, "missing", "file")); err == nil || !strings.HasPrefix(err.Error(), "write the snapshot: ") {
 		t.Error(err)
 	}
 }

@@ -13,6 +13,10 @@ var notRun = []struct{ reason, pattern string }{
 		`Generated clientset should create pods|all pods are removed when a namespace|OrderedNamespaceDeletion`,
 	},
 	{"needs a controller that binds claims to volumes", `volume attributes class scope`},
+	{
+		"needs nodes: it creates as many pods as they can run",
+		`Garbage collector.*(orphan pods created by rc|keep the rc around|dependents that have both valid owner)`,
+	},
 	{"needs nodes, or SSH to them", `Etcd failure|kube-apiserver identity|metadata details across all namespaces for nodes`},
 	{"upstream calls it flaky", `\[Flaky\]`},
 	{"needs a feature that is off by default", `CoordinatedLeaderElection|StorageVersionAPI`},
