@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -26,20 +24,15 @@ func (s suite) run(ctx context.Context, dir, logs string, target programs) (resu
 	if err != nil {
 		return all, err
 	}
-	data, err := downloads(filepath.Join(filepath.Dir(dir), "data"), target.dir)
-	if err != nil {
-		return all, err
-	}
 	for i, p := range packages {
 		binary := filepath.Join(dir, fmt.Sprintf("package-%d.test", i))
-		if _, err := s.goCommand(ctx, dir, "test", "-c", "-p=2", "-ldflags=-s -w", "-tags="+s.tags, "-o", binary, p.path); err != nil {
+		if _, err := s.goCommand(ctx, dir, "test", "-c", "-p=2", "-ldflags=-s -w", "-o", binary, p.path); err != nil {
 			return all, err
 		}
 		log := filepath.Join(logs, regexp.MustCompile(`[^\w.-]+`).ReplaceAllString(s.name()+" "+p.path, "-")+".log")
 		test := exec.CommandContext(ctx, binary, s.arguments(target, p.path)...)
 		test.Dir = p.dir
-		test.Env = append(os.Environ(), "GOWORK=off", "KUBEBUILDER_ASSETS="+target.dir, "XDG_DATA_HOME="+data)
-		test.Env = append(test.Env, s.env...)
+		test.Env = append(os.Environ(), "GOWORK=off", "KUBEBUILDER_ASSETS="+target.dir)
 		got, err := runTest(test, log, filepath.Join(target.dir, "kube-apiserver"))
 		if err != nil {
 			return all, err
@@ -154,7 +147,7 @@ type testPackage struct{ path, dir string }
 
 func (s suite) list(ctx context.Context, dir string) ([]testPackage, error) {
 	const format = "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"
-	text, err := s.goCommand(ctx, dir, append([]string{"list", "-tags=" + s.tags, "-f", format}, s.packages...)...)
+	text, err := s.goCommand(ctx, dir, append([]string{"list", "-f", format}, s.packages...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -170,20 +163,6 @@ func (s suite) list(ctx context.Context, dir string) ([]testPackage, error) {
 		}
 	}
 	return packages, nil
-}
-
-// downloads makes a folder of downloads of setup-envtest that has the programs, for suites that let envtest download them, and
-// returns the value of XDG_DATA_HOME.
-func downloads(dir, assets string) (string, error) {
-	store := filepath.Join(dir, "kubebuilder-envtest", "k8s")
-	if err := os.MkdirAll(store, 0o755); err != nil {
-		return "", err
-	}
-	version := filepath.Join(store, fmt.Sprintf("%s-%s-%s", kubeVersion, runtime.GOOS, runtime.GOARCH))
-	if err := os.Symlink(assets, version); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
-	}
-	return dir, nil
 }
 
 // runTest runs the tests of one package. What they print is in the file log.
