@@ -19,6 +19,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -57,6 +58,9 @@ func run(ctx context.Context, args []string, usage io.Writer) (err error) {
 	defer func() { err = errors.Join(err, removeAll(work)) }()
 	if *logs == "" {
 		*logs = work
+	}
+	if err := os.MkdirAll(*logs, 0o755); err != nil {
+		return fmt.Errorf("-logs: %w", err)
 	}
 	theirs := programs{name: "the programs of " + *assets, dir: *assets}
 	if *rounds == 0 && *assets != "" {
@@ -117,6 +121,9 @@ func copied(from, to string) (string, error) {
 }
 
 func runSuites(ctx context.Context, work, logs string, target programs, wanted *regexp.Regexp) error {
+	if !slices.ContainsFunc(suites, func(s suite) bool { return wanted.MatchString(s.name()) }) {
+		return fmt.Errorf("-only %s: no suite has such a name", wanted)
+	}
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "suite\tpassed\tfailed\tskipped\twall\tCPU\tkube-apiserver\n")
 	var all results

@@ -53,6 +53,13 @@ func (m *memory) fork() *memory {
 	return &memory{records: m.records.Copy(), last: m.last, compacted: m.compacted}
 }
 
+// revision returns the revision of the last record, or of the state before the first.
+func (m *memory) revision() uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.last
+}
+
 // Replay implements journal.Journal.
 func (m *memory) Replay(ctx context.Context, yield func(journal.Record) error) (uint64, error) {
 	m.mu.RLock()

@@ -62,6 +62,17 @@ func (s *Store) Fork() *Store {
 	return &Store{kept: fork}
 }
 
+// Revision returns the revision of the last write. Stores with the same history and revision have the same objects. It is 0
+// until a server opens the Store, which then begins at the time in microseconds.
+func (s *Store) Revision() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept == nil {
+		return 0
+	}
+	return s.kept.revision()
+}
+
 // snapshotVersion is the version of the format of WriteTo.
 const snapshotVersion = 1
 

@@ -118,6 +118,25 @@ func TestStore_Fork_isIndependent(t *testing.T) {
 	}
 }
 
+func TestStore_Revision_isThatOfTheLastWrite(t *testing.T) {
+	s := &memory.Store{}
+	if got := s.Revision(); got != 0 {
+		t.Errorf("a new store has revision %d", got)
+	}
+	j := openStore(t, s)
+	first := s.Revision()
+	if first == 0 {
+		t.Error("an opened store has revision 0")
+	}
+	write(t, j, first, journal.Record{Key: "/a"}, journal.Record{Key: "/b"})
+	if got := s.Revision(); got != first+2 {
+		t.Errorf("revision %d after two writes; want %d", got, first+2)
+	}
+	if got := s.Fork().Revision(); got != first+2 {
+		t.Errorf("a fork has revision %d; want %d", got, first+2)
+	}
+}
+
 func TestStore_WriteTo_readsBack(t *testing.T) {
 	t.Parallel()
 	s, err := memory.Read(strings.NewReader(`{"annexSnapshot":1,"revision":9,"objects":0}` + "\n"))

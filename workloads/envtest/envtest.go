@@ -120,7 +120,9 @@ func (e *Environment) Stop() error {
 // Fork starts another environment with the objects of this one, which must be started and have a control plane of its own:
 // the objects, with their revisions, as they are when Fork is called. Neither sees later writes to the other, so tests can
 // each have a whole, prepared cluster. The copy of the objects takes microseconds, whatever their number; the start of the
-// control plane takes most of the time. Stop must be called on both, in any order.
+// control plane takes most of the time. If the objects of this environment did not change between two forks, Fork starts the
+// control plane of a next one in the background, and a later Fork returns that at once; Stop ends it if it was not used. Stop
+// must be called on both, in any order.
 //
 // The users of this environment, but no tokens of its service accounts, are valid in the fork too. The fork has the webhook
 // configurations of this one, which call the same webhook server.
@@ -130,7 +132,11 @@ func (e *Environment) Fork() (*Environment, error) {
 	}
 	fork := *e
 	fork.inner, fork.server, fork.Config, fork.KubeConfig, fork.Snapshot = nil, nil, nil, nil, ""
-	if err := fork.startServer(e.server.objects.Fork(), e.server.authority); err != nil {
+	s, err := e.server.fork(e.settings())
+	if err == nil {
+		err = fork.adopt(s)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("fork the environment: %w", err)
 	}
 	options := CRDInstallOptions{PollInterval: 5 * time.Millisecond, MaxTime: cmp.Or(fork.CRDInstallOptions.MaxTime, 10*time.Second)}
@@ -182,21 +188,23 @@ func (e *Environment) startFirst() error {
 			return err
 		}
 	}
-	return e.startServer(objects, authority)
-}
-
-func (e *Environment) startServer(objects *memory.Store, authority *authority) error {
-	timeout, stopTimeout := e.ControlPlaneStartTimeout, e.ControlPlaneStopTimeout
-	if timeout == 0 {
-		timeout = 20 * time.Second
-	}
-	if stopTimeout == 0 {
-		stopTimeout = time.Second
-	}
-	s := &server{objects: objects, authority: authority, done: make(chan error, 1)}
-	if err := s.start(timeout, stopTimeout, e.LikeCluster, e.Controllers); err != nil {
+	s, err := startServer(objects, authority, e.settings())
+	if err != nil {
 		return err
 	}
+	return e.adopt(s)
+}
+
+func (e *Environment) settings() settings {
+	return settings{
+		likeCluster: e.LikeCluster, controllers: slices.Clone(e.Controllers),
+		timeout:     cmp.Or(e.ControlPlaneStartTimeout, 20*time.Second),
+		stopTimeout: cmp.Or(e.ControlPlaneStopTimeout, time.Second),
+	}
+}
+
+// adopt makes a started control plane that of the environment. After an error, the control plane is stopped.
+func (e *Environment) adopt(s *server) error {
 	admin, err := s.addUser(User{Name: "admin", Groups: []string{"system:masters"}}, &rest.Config{QPS: 1000, Burst: 2000})
 	if err != nil {
 		return errors.Join(err, s.stop())
@@ -231,10 +239,21 @@ type server struct {
 	connections dialed.Connections
 	// dir has the certificate of the authority.
 	dir string
+	// forked is the revision of the objects of the last fork, 0 before the first, and spare may become the next.
+	forked uint64
+	spare  *spare
 }
 
-// start returns when the server is ready. After an error, nothing is left running.
-func (s *server) start(timeout, stopTimeout time.Duration, likeCluster bool, controllers []string) (err error) {
+// startServer returns when the server is ready. After an error, nothing is left running.
+func startServer(objects *memory.Store, authority *authority, with settings) (*server, error) {
+	s := &server{objects: objects, authority: authority, done: make(chan error, 1)}
+	if err := s.start(with); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *server) start(with settings) (err error) {
 	if s.dir, err = os.MkdirTemp("", "annex-envtest-"); err != nil {
 		return fmt.Errorf("keep the certificate of users: %w", err)
 	}
@@ -242,9 +261,9 @@ func (s *server) start(timeout, stopTimeout time.Duration, likeCluster bool, con
 	if err := os.WriteFile(file, s.authority.certificate(), 0o600); err != nil {
 		return errors.Join(fmt.Errorf("keep the certificate of users: %w", err), os.RemoveAll(s.dir))
 	}
-	options := annex.Options{Storage: s.objects, Listen: "127.0.0.1:0", ClientCAFile: file, ShutdownTimeout: stopTimeout}
-	options.Controllers = append([]string{}, controllers...)
-	if likeCluster {
+	options := annex.Options{Storage: s.objects, Listen: "127.0.0.1:0", ClientCAFile: file, ShutdownTimeout: with.stopTimeout}
+	options.Controllers = append([]string{}, with.controllers...)
+	if with.likeCluster {
 		options.Controllers = append(options.Controllers, "*")
 	} else {
 		options.Admission.DisablePlugins = []string{"ServiceAccount"}
@@ -266,8 +285,8 @@ func (s *server) start(timeout, stopTimeout time.Duration, likeCluster bool, con
 	case err := <-s.done:
 		s.done <- nil
 		return errors.Join(fmt.Errorf("the control plane ended before it was ready: %w", err), s.stop())
-	case <-time.After(timeout):
-		return errors.Join(fmt.Errorf("the control plane is not ready after %s", timeout), s.stop())
+	case <-time.After(with.timeout):
+		return errors.Join(fmt.Errorf("the control plane is not ready after %s", with.timeout), s.stop())
 	}
 	config, err := instance.ClientConfig()
 	if err != nil {
@@ -278,9 +297,10 @@ func (s *server) start(timeout, stopTimeout time.Duration, likeCluster bool, con
 }
 
 func (s *server) stop() error {
+	err := s.endSpare()
 	s.cancel()
 	s.connections.Close()
-	return errors.Join(<-s.done, os.RemoveAll(s.dir))
+	return errors.Join(err, <-s.done, os.RemoveAll(s.dir))
 }
 
 func (s *server) addUser(user User, base *rest.Config) (*AuthenticatedUser, error) {

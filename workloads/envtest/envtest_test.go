@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -319,13 +320,30 @@ func BenchmarkEnvironment(b *testing.B) {
 			stop(e)
 		}
 	})
+	fork := func(b *testing.B) {
+		e, err := base.Fork()
+		if err != nil {
+			b.Fatal(err)
+		}
+		stop(e)
+	}
 	b.Run("fork", func(b *testing.B) {
 		for b.Loop() {
-			e, err := base.Fork()
-			if err != nil {
-				b.Fatal(err)
-			}
-			stop(e)
+			fork(b)
 		}
+	})
+	// Each test works for half a second between two forks.
+	b.Run("fork-between-tests", func(b *testing.B) {
+		var all []time.Duration
+		for b.Loop() {
+			began := time.Now()
+			fork(b)
+			all = append(all, time.Since(began))
+			b.StopTimer()
+			time.Sleep(500 * time.Millisecond)
+			b.StartTimer()
+		}
+		slices.Sort(all)
+		b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "ms-median")
 	})
 }
