@@ -56,6 +56,9 @@ type Options struct {
 	// ClientCAFile is a file of authorities whose client certificates are accepted, in addition to the server's own
 	// authority, or in place of the authorities of its cluster.
 	ClientCAFile string
+	// ClientCA has the certificates, in PEM, of further authorities whose client certificates a standalone server accepts. Programs
+	// that make such an authority themselves need no file for it. Empty means none.
+	ClientCA []byte
 	// TokenAuthFile is a CSV file of bearer tokens: token,user,uid,"group1,group2". It is refused if every user of
 	// the machine may read it.
 	TokenAuthFile string

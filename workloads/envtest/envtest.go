@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -237,8 +236,6 @@ type server struct {
 	cancel      context.CancelFunc
 	done        chan error
 	connections dialed.Connections
-	// dir has the certificate of the authority.
-	dir string
 	// forked is the revision of the objects of the last fork, 0 before the first, and spare may become the next.
 	forked uint64
 	spare  *spare
@@ -253,15 +250,10 @@ func startServer(objects *memory.Store, authority *authority, with settings) (*s
 	return s, nil
 }
 
-func (s *server) start(with settings) (err error) {
-	if s.dir, err = os.MkdirTemp("", "annex-envtest-"); err != nil {
-		return fmt.Errorf("keep the certificate of users: %w", err)
+func (s *server) start(with settings) error {
+	options := annex.Options{
+		Storage: s.objects, Listen: "127.0.0.1:0", ClientCA: s.authority.certificate(), ShutdownTimeout: with.stopTimeout,
 	}
-	file := filepath.Join(s.dir, "ca.crt")
-	if err := os.WriteFile(file, s.authority.certificate(), 0o600); err != nil {
-		return errors.Join(fmt.Errorf("keep the certificate of users: %w", err), os.RemoveAll(s.dir))
-	}
-	options := annex.Options{Storage: s.objects, Listen: "127.0.0.1:0", ClientCAFile: file, ShutdownTimeout: with.stopTimeout}
 	options.Controllers = append([]string{}, with.controllers...)
 	if with.likeCluster {
 		options.Controllers = append(options.Controllers, "*")
@@ -276,7 +268,7 @@ func (s *server) start(with settings) (err error) {
 	instance, err := annex.New(ctx, definition, options)
 	if err != nil {
 		cancel()
-		return errors.Join(err, os.RemoveAll(s.dir))
+		return err
 	}
 	ready := make(chan struct{})
 	go func() { s.done <- instance.Run(ctx, func() { close(ready) }) }()
@@ -300,7 +292,7 @@ func (s *server) stop() error {
 	err := s.endSpare()
 	s.cancel()
 	s.connections.Close()
-	return errors.Join(err, <-s.done, os.RemoveAll(s.dir))
+	return errors.Join(err, <-s.done)
 }
 
 func (s *server) addUser(user User, base *rest.Config) (*AuthenticatedUser, error) {

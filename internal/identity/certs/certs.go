@@ -72,6 +72,9 @@ type Options struct {
 	// It is reloaded when it changes.
 	ClientCAFile string
 
+	// ClientCA has additional authorities, in PEM.
+	ClientCA []byte
+
 	// ServingOnly omits the administrator's certificate, because another authenticator identifies callers. It also
 	// omits the authority if CertFile is set. ClientConfig and WriteKubeconfig must not be called then.
 	ServingOnly bool
@@ -166,7 +169,7 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 	}
 	if !c.alone {
 		c.clients = &clientCAs{name: "client-ca"} // verifies no certificate
-	} else if err := c.openClientCA(options.ClientCAFile); err != nil {
+	} else if err := c.openClientCA(options.ClientCAFile, options.ClientCA); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -336,11 +339,16 @@ func (c *Certs) openServing(ctx context.Context, certFile, keyFile string) error
 }
 
 // openClientCA sets up the verification of client certificates.
-func (c *Certs) openClientCA(file string) error {
+func (c *Certs) openClientCA(file string, more []byte) error {
+	if len(more) > 0 {
+		if _, err := cert.NewPoolFromBytes(more); err != nil {
+			return fmt.Errorf("client authorities in memory: %w", err)
+		}
+	}
 	c.clients = &clientCAs{name: "client-ca", content: func() []byte {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.authority.certPEM
+		return joined(c.authority.certPEM, more)
 	}}
 	if file == "" {
 		return c.clients.refresh()
@@ -356,13 +364,21 @@ func (c *Certs) openClientCA(file string) error {
 	own := c.clients.content
 	c.clients.name = fromFile.Name()
 	c.clients.content = func() []byte {
-		return bytes.Join([][]byte{own(), bytes.TrimSpace(fromFile.CurrentCABundleContent()), nil}, []byte("\n"))
+		return joined(own(), fromFile.CurrentCABundleContent())
 	}
 	if err := c.clients.refresh(); err != nil {
 		return fmt.Errorf("client authorities %s: %w", file, err)
 	}
 	c.follow(fromFile, c.clients)
 	return nil
+}
+
+// joined returns the certificates of two bundles.
+func joined(one, other []byte) []byte {
+	if len(other) == 0 {
+		return one
+	}
+	return bytes.Join([][]byte{bytes.TrimSpace(one), bytes.TrimSpace(other), nil}, []byte("\n"))
 }
 
 // follow makes Run keep a provider of the user's files current, and notifies listener of its changes.

@@ -327,6 +327,7 @@ func TestOpen_invalidOptions(t *testing.T) {
 		{"key of another certificate", Options{CertFile: good + "/server.crt", KeyFile: good + "/admin.key"}, good + "/admin.key"},
 		{"client authorities missing", Options{ClientCAFile: missing}, missing},
 		{"client authorities garbage", Options{ClientCAFile: file}, file},
+		{"client authorities in memory garbage", Options{ClientCA: []byte("garbage")}, "client authorities in memory"},
 		{"front proxy missing", front(FrontProxyFiles{CertFile: missing, KeyFile: missing, CAFile: proxyCA}), missing},
 		{
 			"front proxy's key of another certificate",
@@ -446,18 +447,20 @@ func TestClientConfig_reachesServer(t *testing.T) {
 		write(t, dir+"/tls.key", other.server.keyPEM)
 		roundTrip(t, open(t, Options{CertFile: dir + "/tls.crt", KeyFile: dir + "/tls.key"}))
 	})
-	t.Run("with client authorities of the user's, of which both are believed", func(t *testing.T) {
-		c := open(t, Options{ClientCAFile: mine + "/ca.crt"})
+	t.Run("with client authorities of the user's, which are all believed", func(t *testing.T) {
+		fromMemory := open(t, Options{})
+		c := open(t, Options{ClientCAFile: mine + "/ca.crt", ClientCA: fromMemory.authority.certPEM})
 		roundTrip(t, c)
-		users := open(t, Options{Dir: mine})
 		address := serve(t, c)
-		config, err := c.ClientConfig(ServerURL(address.IP, address.Port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		config.CertData, config.KeyData = users.admin.certPEM, users.admin.keyPEM
-		if got := get(t, config); got != adminSubject {
-			t.Errorf("server saw %q, want %q", got, adminSubject)
+		for _, users := range []*Certs{open(t, Options{Dir: mine}), fromMemory} {
+			config, err := c.ClientConfig(ServerURL(address.IP, address.Port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.CertData, config.KeyData = users.admin.certPEM, users.admin.keyPEM
+			if got := get(t, config); got != adminSubject {
+				t.Errorf("server saw %q, want %q", got, adminSubject)
+			}
 		}
 	})
 	t.Run("but not with a client certificate of a stranger", func(t *testing.T) {

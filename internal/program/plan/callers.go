@@ -49,6 +49,9 @@ func refuseCallers(o *config.Options) error {
 	case o.AuthenticationConfigFile != "":
 		return errors.New("Options.AuthenticationConfigFile requires a standalone server: the cluster authenticates users for an " +
 			"aggregated server")
+	case len(o.ClientCA) > 0:
+		return errors.New("client authorities in memory require a standalone server: use Options.ClientCAFile, which replaces the " +
+			"authorities of the cluster")
 	case o.AllowLocalhost:
 		return errors.New("Options.AllowLocalhost requires a standalone server: an aggregated server has no administrator")
 	}

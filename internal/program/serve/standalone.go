@@ -54,7 +54,7 @@ type standalone struct {
 var _ mode = standalone{}
 
 func (m standalone) certificates(options *certs.Options) {
-	options.ClientCAFile = m.plan.Options.ClientCAFile
+	options.ClientCAFile, options.ClientCA = m.plan.Options.ClientCAFile, m.plan.Options.ClientCA
 	options.TokenLifetime = m.plan.Options.Kubeconfig.EphemeralTokenDuration
 	options.PKCS12Password = m.plan.Options.Kubeconfig.PKCS12Password
 }

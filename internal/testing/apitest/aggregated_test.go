@@ -769,7 +769,8 @@ func TestAggregated_invalidOptions(t *testing.T) {
 		},
 		"client authorities that are none": {func(o *annex.Options) { o.ClientCAFile = clustertest.File(t, "ca", []byte("nothing")) },
 			"Options.ClientCAFile: "},
-		"a token file": {func(o *annex.Options) { o.TokenAuthFile = "tokens.csv" }, "Options.TokenAuthFile requires a standalone server"},
+		"authorities in memory": {func(o *annex.Options) { o.ClientCA = []byte("PEM") }, "client authorities in memory require a standalone server"},
+		"a token file":          {func(o *annex.Options) { o.TokenAuthFile = "tokens.csv" }, "Options.TokenAuthFile requires a standalone server"},
 		"a place for namespaces": {func(o *annex.Options) {
 			o.StorageOf = map[schema.GroupResource]annex.Storage{{Resource: "namespaces"}: memory.Storage()}
 		}, "an aggregated server uses the namespaces of its cluster"},
