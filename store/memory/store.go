@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -116,8 +117,11 @@ func (s *Store) WriteTo(w io.Writer) (int64, error) {
 	return counted.n, nil
 }
 
-// WriteFile writes what WriteTo writes to a file, which it replaces as a whole.
+// WriteFile writes what WriteTo writes to a file, which it replaces as a whole. It replaces nothing but files.
 func (s *Store) WriteFile(path string) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("write the snapshot: %s is not a file, but %s", path, info.Mode())
+	}
 	file, err := atomicfile.Create(path, 0o644)
 	if err != nil {
 		return fmt.Errorf("write the snapshot: %w", err)
@@ -214,6 +218,10 @@ func read(from *bufio.Reader) (*Store, error) {
 	}
 	if header.Version != snapshotVersion {
 		return nil, fmt.Errorf("the header: the format has version %d, and this program reads version %d", header.Version, snapshotVersion)
+	}
+	// Resource versions are signed in many clients, and writes need revisions above that of the snapshot.
+	if header.Revision > math.MaxInt64/2 || header.Objects < 0 {
+		return nil, fmt.Errorf("the header: revision %d or %d objects are out of range", header.Revision, header.Objects)
 	}
 	kept := newMemory(header.Revision)
 	kept.closed = true

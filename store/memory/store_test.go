@@ -216,7 +216,9 @@ func TestRead_badSnapshot_isRefused(t *testing.T) {
 		`{"a":1}`:                              `the header: line 1: json: unknown field "a"`,
 		`{}`:                                   "the header: the format has version 0, and this program reads version 1",
 		strings.Replace(header, ":1", ":2", 1): "the header: the format has version 2",
-		header:                                 "the file ends too early",
+		`{"annexSnapshot":1,"revision":18446744073709551615,"objects":0}`: "the header: revision 18446744073709551615 or 0 objects are out of range",
+		`{"annexSnapshot":1,"revision":1,"objects":-1}`:                   "the header: revision 1 or -1 objects are out of range",
+		header: "the file ends too early",
 		header + `{"key":"/a","revision":9,"value":{}`:            "line 2: unexpected EOF",
 		header + `{"key":"/a","revision":9}`:                      "line 2: an object has a key, and either a value or data",
 		header + `{"key":"","revision":9,"value":{}}`:             "line 2: an object has a key, and either a value or data",
@@ -256,6 +258,12 @@ func TestStore_files_errorsNameFile(t *testing.T) {
 	}
 	if _, err := memory.ReadFile(broken); err == nil || !strings.Contains(err.Error(), broken) {
 		t.Errorf("read a broken file: %v", err)
+	}
+	if err := (&memory.Store{}).WriteFile(os.DevNull); err == nil || !strings.Contains(err.Error(), os.DevNull+" is not a file") {
+		t.Errorf("write to a device: %v", err)
+	}
+	if err := (&memory.Store{}).WriteFile(dir); err == nil || !strings.Contains(err.Error(), dir+" is not a file") {
+		t.Errorf("write to a folder: %v", err)
 	}
 	for range 2 {
 		if err := (&memory.Store{}).WriteFile(broken); err != nil {
