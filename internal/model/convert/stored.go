@@ -22,6 +22,20 @@ func NewStorageCodec(scheme *runtime.Scheme, codecs serializer.CodecFactory, sto
 	return newStorageCodec(scheme, codecs, stored, mediaType, plainjson.New(), nil, nil)
 }
 
+// NewStoredDecoder returns the decoder of a storage codec, for a scheme and its codecs. It decodes to the version of the data.
+func NewStoredDecoder(scheme *runtime.Scheme, codecs serializer.CodecFactory) runtime.Decoder {
+	return newStoredDecoder(scheme, codecs, plainjson.New())
+}
+
+func newStoredDecoder(scheme *runtime.Scheme, codecs serializer.CodecFactory, plans *plainjson.Plans) storedDecoder {
+	library := json.NewSerializerWithOptions(storedMeta{}, scheme, scheme, json.SerializerOptions{})
+	return storedDecoder{
+		json:     plans.Decoder(library, kindOfStored, scheme, scheme),
+		protobuf: protobuf.NewSerializer(scheme, scheme),
+		other:    codecs.UniversalDeserializer(),
+	}
+}
+
 func newStorageCodec(
 	scheme *runtime.Scheme,
 	codecs serializer.CodecFactory,
@@ -35,12 +49,7 @@ func newStorageCodec(
 		mediaType = runtime.ContentTypeJSON
 	}
 	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
-	library := json.NewSerializerWithOptions(storedMeta{}, scheme, scheme, json.SerializerOptions{})
-	var decoder runtime.Decoder = storedDecoder{
-		json:     plans.Decoder(library, kindOfStored, scheme, scheme),
-		protobuf: protobuf.NewSerializer(scheme, scheme),
-		other:    codecs.UniversalDeserializer(),
-	}
+	var decoder runtime.Decoder = newStoredDecoder(scheme, codecs, plans)
 	if len(versions) > 0 {
 		decoder = defaultingDecoder{decoder, versions}
 	}
