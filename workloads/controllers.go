@@ -69,6 +69,10 @@ type cluster struct {
 // workers is the number of objects that a controller handles at a time, as in kube-controller-manager.
 const workers = 5
 
+// userAgent makes kube-controller-manager the manager of the fields that a controller writes. Tools that compare objects with
+// manifests leave out the fields of that manager.
+const userAgent = "kube-controller-manager/annex"
+
 // endpointsPerSlice is the default of kube-controller-manager.
 const endpointsPerSlice = 100
 
@@ -132,7 +136,8 @@ func (e extension) Controllers() ([]define.Controller, error) {
 
 // run runs a controller until its context ends.
 func (s *informerSets) run(ctx context.Context, c controller, server *rest.Config) error {
-	on := cluster{config: loopback.SharingReads(server, user.KubeControllerManager, c.account)}
+	on := cluster{config: rest.CopyConfig(loopback.SharingReads(server, user.KubeControllerManager, c.account))}
+	on.config.UserAgent = userAgent
 	var err error
 	if on.client, err = kubernetes.NewForConfig(on.config); err != nil {
 		return fmt.Errorf("client of the controller: %w", err)

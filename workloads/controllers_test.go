@@ -97,6 +97,9 @@ func TestControllers_deployment_makesPendingPods(t *testing.T) {
 		if p.Status.Phase != corev1.PodPending || p.Spec.NodeName != "" {
 			t.Errorf("the pod %s is %s on %q", p.Name, p.Status.Phase, p.Spec.NodeName)
 		}
+		if m := p.ManagedFields; len(m) != 1 || m[0].Manager != "kube-controller-manager" {
+			t.Errorf("the fields of the pod %s are managed by %+v", p.Name, m)
+		}
 	}
 	scale := []byte(`{"spec":{"replicas":3}}`)
 	if _, err := all.Patch(ctx, "d", types.MergePatchType, scale, metav1.PatchOptions{}, "scale"); err != nil {
