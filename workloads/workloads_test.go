@@ -1,6 +1,7 @@
 package workloads_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/annextest"
@@ -429,5 +431,33 @@ func TestRuntimeConfig_turnsKindsOnAndOff(t *testing.T) {
 	_, err := annex.New(t.Context(), define(workloads.Options{}), with(map[string]bool{"apps/v7": true}))
 	if err == nil || !strings.Contains(err.Error(), "apps/v7") {
 		t.Errorf("a version that does not exist: %v", err)
+	}
+}
+
+// The extension's storages open after the check of stored objects.
+func TestRestart_storedObjects_onlyLostKindsAreLogged(t *testing.T) {
+	const snapshot = `{"annexSnapshot":1,"revision":14,"objects":4}
+{"key":"/apps/deployments/default/web","revision":11,"value":{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"default"}}}
+{"key":"/apps/gadgets/default/lost","revision":12,"value":{"apiVersion":"apps/v1","kind":"Gadget"}}
+{"key":"/pods/default/a","revision":13,"value":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"default"}}}
+{"key":"/scheduling.k8s.io/priorityclasses/high","revision":14,"value":{"apiVersion":"scheduling.k8s.io/v1","kind":"PriorityClass","metadata":{"name":"high"}}}
+`
+	objects, err := memory.Read(strings.NewReader(snapshot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))))
+	defer cancel()
+	server, err := annex.New(ctx, define(workloads.Options{}), annex.Options{Storage: objects, Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	logged := log.String() // of New alone: the running server logs concurrently
+	if err := server.Run(ctx, cancel); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(logged, "does not serve"); got != 1 || !strings.Contains(logged, `under="/apps/gadgets" objects=1`) {
+		t.Errorf("the log has %d lines about kinds that are not served; want one about /apps/gadgets:\n%s", got, logged)
 	}
 }

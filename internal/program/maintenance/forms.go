@@ -131,15 +131,19 @@ type Unserved struct {
 	Objects int64
 }
 
-// Forms counts the objects of every resource by stored form, and the objects that belong to no resource. It skips
-// storages whose stored values cannot be read.
+// Forms counts the objects of every resource by stored form, but for those of custom resources, and the objects that belong to no
+// resource. It skips storages whose stored values cannot be read.
 func (l *Local) Forms(ctx context.Context) (all []Forms, unserved []Unserved, err error) {
+	custom, err := l.custom(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, s := range l.Storages {
 		reader, ok := s.Backend.(store.ValueReader)
 		if !ok {
 			continue
 		}
-		if unserved, err = l.formsIn(ctx, s.Name, reader, &all, unserved); err != nil {
+		if unserved, err = l.formsIn(ctx, s.Name, reader, custom, &all, unserved); err != nil {
 			return nil, nil, fmt.Errorf("count the objects in %s: %w", s.Name, err)
 		}
 	}
@@ -150,6 +154,7 @@ func (l *Local) formsIn(
 	ctx context.Context,
 	storage string,
 	reader store.ValueReader,
+	custom []Resource,
 	all *[]Forms,
 	unserved []Unserved,
 ) ([]Unserved, error) {
@@ -169,6 +174,9 @@ func (l *Local) formsIn(
 		r, _ := l.resource(v.Key)
 		if counted := counts[r.Resource]; counted != nil && r.Prefix != "" {
 			counted.add(ctx, v)
+			continue
+		}
+		if slices.ContainsFunc(custom, func(r Resource) bool { return r.has(v.Key) }) {
 			continue
 		}
 		prefix := unknownPrefix(v.Key)

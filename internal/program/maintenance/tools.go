@@ -126,14 +126,17 @@ func (l *Local) custom(ctx context.Context) ([]Resource, error) {
 
 // resource returns the resource that a key belongs to.
 func (l *Local) resource(key string) (Resource, bool) {
-	i := slices.IndexFunc(l.Resources, func(r Resource) bool {
-		rest, ok := strings.CutPrefix(key, r.Prefix) // called for every object: joining strings would cost more
-		return ok && strings.HasPrefix(rest, "/")
-	})
+	i := slices.IndexFunc(l.Resources, func(r Resource) bool { return r.has(key) })
 	if i < 0 {
 		return Resource{}, false
 	}
 	return l.Resources[i], true
+}
+
+// has reports whether a key is that of an object of the resource.
+func (r Resource) has(key string) bool {
+	rest, ok := strings.CutPrefix(key, r.Prefix) // called for every object: joining strings would cost more
+	return ok && strings.HasPrefix(rest, "/")
 }
 
 // Stats are statistics of one storage.
@@ -215,7 +218,7 @@ func (l *Local) stats(ctx context.Context, s Storage) (Stats, error) {
 func unknownPrefix(key string) string {
 	parts := strings.Split(strings.TrimPrefix(key, "/"), "/")
 	n := 1
-	if strings.Contains(parts[0], ".") && len(parts) > 2 {
+	if strings.Contains(parts[0], ".") && len(parts) > 2 || len(parts) > 3 {
 		n = 2
 	}
 	return "/" + strings.Join(parts[:n], "/")

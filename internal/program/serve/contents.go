@@ -27,10 +27,11 @@ type contents struct {
 	stores     *registry.Stores
 	tools      *maintenance.Local
 	encodings  *storedEncodings
+	unserved   []maintenance.Unserved
 }
 
 func newContents(o *opened, stores *registry.Stores, tools *maintenance.Local) *contents {
-	return &contents{o.plan, o.storages, o.encryption, stores, tools, newStoredEncodings()}
+	return &contents{o.plan, o.storages, o.encryption, stores, tools, newStoredEncodings(), nil}
 }
 
 // check returns an error if the encryption configuration cannot decrypt stored objects, or the definition cannot
@@ -81,23 +82,29 @@ func (c *contents) checkPlaces(ctx context.Context) error {
 	return nil
 }
 
+// logUnserved logs the objects that check has found to belong to no kind. The storages of an extension and of custom resources must
+// be open, which check does not need.
+func (c *contents) logUnserved(ctx context.Context) {
+	for _, u := range c.unserved {
+		if strings.HasPrefix(login.Prefix(), u.Prefix) || c.stores.HasOther(u.Prefix) {
+			continue // login sessions are no API objects
+		}
+		klog.FromContext(ctx).
+			Error(nil, "The storage has objects of kinds that this server does not serve: clients cannot read them", "storage", u.Storage,
+				"under", u.Prefix, "objects", u.Objects)
+	}
+}
+
 // checkForms returns an error if a stored object cannot be decoded: its version is no longer in the definition, its
 // Go type has lost the media type, or a field has changed its type. Such an object would break every list of its
-// kind. Objects that belong to no kind break no request, but no request shows them either, so checkForms logs them.
+// kind. Objects that belong to no kind break no request, but no request shows them either: logUnserved logs them.
 func (c *contents) checkForms(ctx context.Context) error {
 	all, unserved, err := c.tools.Forms(ctx)
 	if err != nil {
 		return err
 	}
 	c.encodings.set(all)
-	for _, u := range unserved {
-		if strings.HasPrefix(login.Prefix(), u.Prefix) {
-			continue // login sessions, which are no API objects
-		}
-		klog.FromContext(ctx).
-			Error(nil, "The storage has objects of kinds that this server does not serve: clients cannot read them", "storage", u.Storage,
-				"under", u.Prefix, "objects", u.Objects)
-	}
+	c.unserved = unserved
 	var undecodable, old []string
 	var missing, changed string // advice for the undecodable objects
 	for _, f := range all {

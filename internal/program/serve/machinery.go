@@ -44,5 +44,6 @@ func newMachinery(ctx context.Context, o *opened, s signals, newEnv definition.E
 	if err != nil {
 		return nil, err
 	}
+	contents.logUnserved(ctx)
 	return &machinery{model, contents, checked, catalog, api}, nil
 }

@@ -31,6 +31,7 @@ func (r readiness) becomeReady(ctx, background context.Context) error {
 	err := r.opened.storages.awaitConnected(ctx)
 	if err == nil && !r.machinery.checked {
 		_, err = r.machinery.contents.check(ctx)
+		r.machinery.contents.logUnserved(ctx)
 	}
 	if err == nil {
 		err = r.opened.storages.awaitEdits(ctx)

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,6 +48,11 @@ type Stores struct {
 	under     map[schema.GroupResource]schema.GroupResource
 	opened    map[schema.GroupResource]storage.Interface
 	ruled     map[schema.GroupResource]*define.Kind // the kinds with hooks of AdmitCreate or AdmitUpdate
+
+	mu sync.RWMutex
+	// others has the prefixes of the resources that are no kinds of the definition and have been opened. Custom resources are opened
+	// while the server runs.
+	others map[string]bool
 }
 
 var _ generic.RESTOptionsGetter = (*Stores)(nil)
@@ -66,6 +72,7 @@ func NewStores(
 		under:   map[schema.GroupResource]schema.GroupResource{},
 		opened:  map[schema.GroupResource]storage.Interface{},
 		ruled:   map[schema.GroupResource]*define.Kind{},
+		others:  map[string]bool{},
 	}
 	for resource, kind := range extra {
 		s.stored[resource] = kind
@@ -266,6 +273,7 @@ func (s *Stores) openCustom(resource store.Resource) (storage.Interface, factory
 		return nil, nil, fmt.Errorf("open storage of %s: %T cannot be closed alone", resource.Resource, opened)
 	}
 	inner := opened
+	s.addOther(resource.Prefix)
 	opened = encodedLists(opened, resource.New().GetObjectKind().GroupVersionKind(), s.machinery.Items())
 	return ordered.Answering(wholeLists{indexedSelectors{opened, x.fields}}, inner), view.Close, nil
 }
@@ -275,7 +283,21 @@ func (s *Stores) openForeign(resource store.Resource) (storage.Interface, factor
 	if err != nil {
 		return nil, nil, err
 	}
+	s.addOther(resource.Prefix)
 	return ordered.Answering(wholeLists{opened}, opened), func() {}, nil
+}
+
+// HasOther reports whether prefix is that of a resource that Custom or Foreign has opened. It may be called concurrently.
+func (s *Stores) HasOther(prefix string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.others[prefix]
+}
+
+func (s *Stores) addOther(prefix string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.others[prefix] = true
 }
 
 func (s *Stores) view(resource store.Resource) (storage.Interface, error) {
