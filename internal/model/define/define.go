@@ -276,7 +276,9 @@ type Kind struct {
 	Columns []Column
 	// WithoutAge omits the age column, WithoutName the name column.
 	WithoutAge, WithoutName bool
-	Selectable              []SelectableField
+	// RowOrder compares the objects of two rows of a table, which is sorted by it. Nil keeps the order of the list.
+	RowOrder   func(a, b runtime.Object) int
+	Selectable []SelectableField
 	// QueryFields are the fields by which queries sort and filter, in addition to selectable fields and metadata.
 	QueryFields []ordered.Field
 	// IndexFields are paths of selectable fields, IndexLabels keys of labels.

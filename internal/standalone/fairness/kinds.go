@@ -1,6 +1,7 @@
 package fairness
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 
@@ -16,14 +17,16 @@ import (
 
 // Group returns the API group of flow schemas and priority levels.
 func Group() define.Group {
+	schemas := kind[flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaList]("flowschemas", setFlowSchemaDefaults, validateFlowSchema,
+		func(s *flowcontrolv1.FlowSchema) (types []string) {
+			for _, c := range s.Status.Conditions {
+				types = append(types, string(c.Type))
+			}
+			return types
+		}, flowSchemaColumns())
+	schemas.RowOrder = byPrecedence
 	return define.Group{Name: flowcontrolv1.GroupName, Kinds: []*define.Kind{
-		kind[flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaList]("flowschemas", setFlowSchemaDefaults, validateFlowSchema,
-			func(s *flowcontrolv1.FlowSchema) (types []string) {
-				for _, c := range s.Status.Conditions {
-					types = append(types, string(c.Type))
-				}
-				return types
-			}, flowSchemaColumns()),
+		schemas,
 		kind[flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationList](
 			"prioritylevelconfigurations",
 			setPriorityLevelDefaults,
@@ -62,6 +65,12 @@ func kind[T, L any](
 		Columns:    columns,
 		WithoutAge: true, // the age is one of the columns
 	}
+}
+
+// byPrecedence is the order in which flow schemas are matched, in which kube-apiserver prints them.
+func byPrecedence(a, b runtime.Object) int {
+	one, other := a.(*flowcontrolv1.FlowSchema), b.(*flowcontrolv1.FlowSchema)
+	return cmp.Or(cmp.Compare(one.Spec.MatchingPrecedence, other.Spec.MatchingPrecedence), cmp.Compare(one.Name, other.Name))
 }
 
 func setFlowSchemaDefaults(s *flowcontrolv1.FlowSchema) {

@@ -124,7 +124,7 @@ type markedTable struct {
 
 // tableOf returns the table convertor of the kind.
 func tableOf(k *define.Kind, convertor runtime.ObjectConvertor) (rest.TableConvertor, error) {
-	plain := newTable(k.Columns, !k.WithoutName, !k.WithoutAge)
+	plain := newKindTable(k)
 	t := markedTable{kind: k, convertor: convertor, versions: map[string]rest.TableConvertor{}, other: plain}
 	for _, v := range k.Versions {
 		if v.Structural == nil {

@@ -17,7 +17,7 @@ type Subresourcer interface {
 
 // newSubresource returns a kind that is served by a custom storage.
 func newSubresource(k *define.Kind, options Options) (*Kind, error) {
-	main, err := k.CustomStorage(options.Env, k, newTable(k.Columns, !k.WithoutName, !k.WithoutAge))
+	main, err := k.CustomStorage(options.Env, k, newKindTable(k))
 	if err != nil {
 		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)
 	}

@@ -3,13 +3,13 @@ package registry
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annexapi/annex/internal/model/define"
 )
@@ -19,11 +19,18 @@ type table struct {
 	name    bool
 	columns []define.Column
 	headers []metav1.TableColumnDefinition
+	order   func(a, b runtime.Object) int
 }
 
 var descriptions = metav1.ObjectMeta{}.SwaggerDoc()
 
-func newTable(columns []define.Column, name, age bool) rest.TableConvertor {
+func newKindTable(k *define.Kind) *table {
+	t := newTable(k.Columns, !k.WithoutName, !k.WithoutAge)
+	t.order = k.RowOrder
+	return t
+}
+
+func newTable(columns []define.Column, name, age bool) *table {
 	t := &table{name: name, columns: columns}
 	if name {
 		t.headers = append(
@@ -73,6 +80,9 @@ func (t *table) ConvertToTable(_ context.Context, object, options runtime.Object
 	})
 	if err != nil {
 		return nil, fmt.Errorf("print a table: %w", err)
+	}
+	if t.order != nil {
+		slices.SortStableFunc(out.Rows, func(a, b metav1.TableRow) int { return t.order(a.Object.Object, b.Object.Object) })
 	}
 	return out, nil
 }

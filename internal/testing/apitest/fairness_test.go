@@ -1,6 +1,7 @@
 package apitest_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/testing/testwait"
@@ -203,6 +206,27 @@ func TestRequestsInFlight_withoutPriorityAndFairness_waitForAPlace(t *testing.T)
 	s.leave <- struct{}{}
 	if first, second := <-loud, <-quiet; first != 200 || second != 200 {
 		t.Errorf("they were answered %d and %d", first, second)
+	}
+}
+
+func TestFlowSchemas_table_isInOrderOfPrecedence(t *testing.T) {
+	t.Parallel()
+	fair := true
+	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), PriorityAndFairness: &fair})
+	var table metav1.Table
+	decode(t, c.get(flowSchemasPath, "Accept", tableType).want(200).raw, &table)
+	type row struct {
+		precedence float64
+		name       string
+	}
+	var rows []row
+	for _, r := range table.Rows {
+		rows = append(rows, row{r.Cells[2].(float64), r.Cells[0].(string)})
+	}
+	if len(rows) < 3 || rows[0].name != "exempt" || rows[len(rows)-1].name != "catch-all" || !slices.IsSortedFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.precedence, b.precedence), cmp.Compare(a.name, b.name))
+	}) {
+		t.Errorf("the table has %v; want the order of precedence", rows)
 	}
 }
 
