@@ -83,6 +83,26 @@ func ReconcileClusterRoleBinding(existing, wanted *rbacv1.ClusterRoleBinding) (*
 	return binding, Update
 }
 
+// ReconcileRoleBinding is like ReconcileClusterRoleBinding, for a RoleBinding.
+func ReconcileRoleBinding(existing, wanted *rbacv1.RoleBinding) (*rbacv1.RoleBinding, Operation) {
+	if existing == nil {
+		return wanted.DeepCopy(), Create
+	}
+	if isProtected(&existing.ObjectMeta) {
+		return nil, Keep
+	}
+	if existing.RoleRef != wanted.RoleRef {
+		return wanted.DeepCopy(), Recreate
+	}
+	binding, want := existing.DeepCopy(), wanted.DeepCopy()
+	complete(&binding.ObjectMeta, &want.ObjectMeta)
+	binding.Subjects = completeSubjects(binding.Subjects, want.Subjects)
+	if equality.Semantic.DeepEqual(binding, existing) {
+		return nil, Keep
+	}
+	return binding, Update
+}
+
 // complete adds missing labels and annotations. Existing values are kept.
 func complete(m, wanted *metav1.ObjectMeta) {
 	m.Labels = completeMap(m.Labels, wanted.Labels)

@@ -105,6 +105,28 @@ func TestReconcileClusterRoleBinding(t *testing.T) {
 	}
 }
 
+func TestReconcileRoleBinding(t *testing.T) {
+	const binding = `{metadata: {namespace: n, name: b, labels: {a: b}}, roleRef: {kind: Role, name: r}, subjects: [{kind: User, name: ann}]}`
+	for _, test := range []struct {
+		name, existing, wanted, write string
+		operation                     Operation
+	}{
+		{"missing", "", binding, binding, Create},
+		{"the same", binding, binding, "", Keep},
+		{"protected", `{metadata: {namespace: n, name: b, annotations: {rbac.authorization.kubernetes.io/autoupdate: "false"}}}`, binding, "",
+			Keep},
+		{"subjects are missing",
+			`{metadata: {namespace: n, name: b, uid: u}, roleRef: {kind: Role, name: r}, subjects: [{kind: User, name: eve}]}`, binding,
+			`{metadata: {namespace: n, name: b, uid: u, labels: {a: b}}, roleRef: {kind: Role, name: r}, subjects: [{kind: User, name: eve}, ` +
+				`{kind: User, name: ann}]}`, Update},
+		{"another role", `{metadata: {namespace: n, name: b, uid: u}, roleRef: {kind: Role, name: s}}`, binding, binding, Recreate},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			reconciled(t, test.existing, test.wanted, test.write, test.operation, ReconcileRoleBinding)
+		})
+	}
+}
+
 func TestBootstrap(t *testing.T) {
 	objects := Bootstrap()
 	if n := []int{
