@@ -101,7 +101,11 @@ func (p plane) Plane() *define.Plane {
 		return &define.Plane{Mistake: err}
 	}
 	on, off := p.admissionPlugins()
-	return &define.Plane{Groups: p.groups, Controllers: all, AdmissionPlugins: on, OffAdmissionPlugins: off}
+	plane := &define.Plane{Groups: p.groups, Controllers: all, AdmissionPlugins: on, OffAdmissionPlugins: off}
+	if p.extends {
+		plane.Roles = p.extension.Roles
+	}
+	return plane
 }
 
 func (p plane) groups() []define.Group {

@@ -57,7 +57,8 @@ func (k *Keeper) Bootstrap(ctx context.Context) error {
 // bootstrapNames are the ClusterRoles, and the ClusterRoleBindings of the same names, that every server has. The
 // roles of a server's own controllers are added to them. The other roles of a kube-apiserver are for nodes,
 // schedulers and controllers of a cluster. They are omitted because they would only distract people who read the
-// roles, or the files in which they are stored.
+// roles, or the files in which they are stored. A control plane with the kinds of a cluster adds them by Plane.Roles:
+// there, charts of schedulers and drivers bind to them by name.
 var bootstrapNames = []string{
 	"admin", "cluster-admin", "edit", "view",
 	"system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view",
@@ -77,12 +78,46 @@ func bootstrapOfServer(definition *define.Server) *rbac.BootstrapObjects {
 			bootstrapNames = append(bootstrapNames, "system:controller:"+c.Account)
 		}
 	}
-	return &rbac.BootstrapObjects{
+	own := &rbac.BootstrapObjects{
 		ClusterRoles: slices.DeleteFunc(all.ClusterRoles, func(r rbacv1.ClusterRole) bool { return !slices.Contains(bootstrapNames, r.Name) }),
 		ClusterRoleBindings: slices.DeleteFunc(all.ClusterRoleBindings, func(b rbacv1.ClusterRoleBinding) bool {
 			return !slices.Contains(bootstrapNames, b.Name)
 		}),
 		Roles: slices.DeleteFunc(all.Roles, func(r rbacv1.Role) bool { return r.Name != authenticationReader }),
+	}
+	if definition.Plane != nil && definition.Plane.Roles != nil {
+		addRoles(own, definition.Plane.Roles())
+	}
+	return own
+}
+
+// addRoles adds the objects whose names are not taken. A ClusterRole of a taken name adds the rules that the other lacks,
+// which may depend on feature gates, so that roles that are aggregated from it lack none.
+func addRoles(to *rbac.BootstrapObjects, more []runtime.Object) {
+	for _, obj := range more {
+		switch o := obj.(type) {
+		case *rbacv1.ClusterRole:
+			i := slices.IndexFunc(to.ClusterRoles, func(r rbacv1.ClusterRole) bool { return r.Name == o.Name })
+			if i < 0 {
+				to.ClusterRoles = append(to.ClusterRoles, *o)
+			} else if merged, operation := rbac.ReconcileClusterRole(&to.ClusterRoles[i], o); operation != rbac.Keep {
+				to.ClusterRoles[i] = *merged
+			}
+		case *rbacv1.ClusterRoleBinding:
+			if !slices.ContainsFunc(to.ClusterRoleBindings, func(b rbacv1.ClusterRoleBinding) bool { return b.Name == o.Name }) {
+				to.ClusterRoleBindings = append(to.ClusterRoleBindings, *o)
+			}
+		case *rbacv1.Role:
+			if !slices.ContainsFunc(to.Roles, func(r rbacv1.Role) bool { return r.Namespace == o.Namespace && r.Name == o.Name }) {
+				to.Roles = append(to.Roles, *o)
+			}
+		case *rbacv1.RoleBinding:
+			if !slices.ContainsFunc(to.RoleBindings, func(b rbacv1.RoleBinding) bool {
+				return b.Namespace == o.Namespace && b.Name == o.Name
+			}) {
+				to.RoleBindings = append(to.RoleBindings, *o)
+			}
+		}
 	}
 }
 
@@ -149,6 +184,16 @@ func (k *Keeper) bootstrapObjects() ([]bootstrapObject, error) {
 			found, _ := existing.(*rbacv1.Role)
 			return rbac.ReconcileRole(found, role)
 		}})
+	}
+	for i := range bootstrap.RoleBindings {
+		binding := &bootstrap.RoleBindings[i]
+		all = append(
+			all,
+			bootstrapObject{"rolebindings", binding.Namespace, binding.Name, func(existing runtime.Object) (runtime.Object, rbac.Operation) {
+				found, _ := existing.(*rbacv1.RoleBinding)
+				return rbac.ReconcileRoleBinding(found, binding)
+			}},
+		)
 	}
 	return all, nil
 }

@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/annexapi/annex/internal/identity/rbac"
 	"github.com/annexapi/annex/internal/model/define"
@@ -43,6 +45,45 @@ func TestBootstrapOfServer_controllers(t *testing.T) {
 	}
 	if len(own.ClusterRoles) != 15 {
 		t.Errorf("%d ClusterRoles", len(own.ClusterRoles))
+	}
+}
+
+func TestBootstrapOfServer_roles(t *testing.T) {
+	t.Parallel()
+	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+	inSystem := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "kube-system", Name: name} }
+	further := []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{"new.example.com"}, Resources: []string{"things"}}}
+	before := bootstrapOfServer(&define.Server{Plane: &define.Plane{}})
+	after := bootstrapOfServer(&define.Server{Plane: &define.Plane{Roles: func() []runtime.Object {
+		return []runtime.Object{
+			&rbacv1.ClusterRole{ObjectMeta: named("system:node"), Rules: further},
+			&rbacv1.ClusterRole{ObjectMeta: named("system:aggregate-to-view"), Rules: further},
+			&rbacv1.ClusterRoleBinding{ObjectMeta: named("system:node")},
+			&rbacv1.ClusterRoleBinding{ObjectMeta: named("cluster-admin"), Subjects: []rbacv1.Subject{{Kind: "User", Name: "eve"}}},
+			&rbacv1.Role{ObjectMeta: inSystem(authenticationReader), Rules: further},
+			&rbacv1.Role{ObjectMeta: inSystem("r"), Rules: further},
+			&rbacv1.RoleBinding{ObjectMeta: inSystem("r")},
+		}
+	}}})
+	if len(after.ClusterRoles) != len(before.ClusterRoles)+1 || len(after.ClusterRoleBindings) != len(before.ClusterRoleBindings)+1 ||
+		len(after.Roles) != len(before.Roles)+1 || len(after.RoleBindings) != 1 {
+		t.Errorf("%d ClusterRoles, %d bindings, %d Roles, %d bindings",
+			len(after.ClusterRoles), len(after.ClusterRoleBindings), len(after.Roles), len(after.RoleBindings))
+	}
+	for i, r := range before.ClusterRoles {
+		want := r.Rules
+		if r.Name == "system:aggregate-to-view" {
+			want = slices.Concat(want, further)
+		}
+		if got := after.ClusterRoles[i]; got.Name != r.Name || !apiequality.Semantic.DeepEqual(got.Rules, want) {
+			t.Errorf("%s became %s with %d rules, want %d", r.Name, got.Name, len(got.Rules), len(want))
+		}
+	}
+	if !apiequality.Semantic.DeepEqual(before.ClusterRoleBindings, after.ClusterRoleBindings[:len(before.ClusterRoleBindings)]) {
+		t.Errorf("own bindings have changed: %v", after.ClusterRoleBindings)
+	}
+	if !apiequality.Semantic.DeepEqual(before.Roles, after.Roles[:len(before.Roles)]) {
+		t.Errorf("own Roles have changed: %v", after.Roles)
 	}
 }
 

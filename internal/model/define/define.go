@@ -79,6 +79,9 @@ type Plane struct {
 	// AdmissionPlugins are the names of the plugins that run unless they are disabled. OffAdmissionPlugins run only if
 	// they are enabled.
 	AdmissionPlugins, OffAdmissionPlugins []string
+	// Roles returns further roles and bindings of rbac.authorization.k8s.io/v1 that exist from the start; nil means none. It is
+	// called at the start of a server.
+	Roles func() []runtime.Object
 	// Mistake is the first mistake in the options of the control plane; the other fields are zero then.
 	Mistake error
 }

@@ -3,6 +3,7 @@ package definition
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quota "k8s.io/apiserver/pkg/quota/v1"
 
@@ -29,6 +30,10 @@ type Extension interface {
 	// Controllers returns the controllers of the extension's kinds. Their environment is the server's. It returns an error if
 	// the extension's options select an unknown one.
 	Controllers() ([]define.Controller, error)
+	// Roles returns the ClusterRoles, ClusterRoleBindings, Roles and RoleBindings that a server with the extension's kinds has
+	// beside its own. They belong to the caller. Their namespaces are those that every control plane has. The server creates
+	// and reconciles them like its own; where it has a ClusterRole of the same name, that gets the rules that it lacks.
+	Roles() []runtime.Object
 	// QuotaEvaluators return what an object of their kind uses of a quota. Their UsageStats may fail: the control plane adds
 	// up the usage of stored objects itself.
 	QuotaEvaluators() []quota.Evaluator
