@@ -62,6 +62,7 @@ type Kind struct {
 	// converted reports whether the hub type differs from the stored type: a conversion may have changed every field, metadata
 	// as well.
 	converted bool
+	// table is nil if rows depend on each other.
 	table     rest.TableConvertor
 	kind      schema.GroupVersionKind
 	convertor runtime.ObjectConvertor
@@ -103,7 +104,9 @@ func (d *Reader) Kind(
 		stored:               k.Stored().GroupVersion.WithResource(k.Resource),
 		converted:            k.Stored().Type != k.Hub().Type,
 	}
-	r.table, _ = storage.(rest.TableConvertor)
+	if k.RowOrder == nil {
+		r.table, _ = storage.(rest.TableConvertor)
+	}
 	r.encoded, _ = storage.(registry.EncodedGetter)
 	r.lister, _ = storage.(registry.EncodedLister)
 	as := func(mediaType string) *mediaEncoder {
