@@ -24,7 +24,7 @@ func storedPod(t testing.TB, codec runtime.Codec) []byte {
 			Name: "p", Namespace: "default", UID: "u", CreationTimestamp: metav1.Unix(1, 0), Labels: map[string]string{"a": "b"},
 			ManagedFields: []metav1.ManagedFieldsEntry{{
 				Manager: "m", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: new(metav1.Unix(2, 0)), FieldsType: "FieldsV1",
-				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{".":{},"f:a":{}}}}`)},
+				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{".":{},"f:a":{}}}}`),
 			}},
 		},
 		Spec: corev1.PodSpec{
