@@ -59,22 +59,22 @@ func (s *server) fork(with settings) (*server, error) {
 	return forked, err
 }
 
-// takeSpare returns the spare if it has these objects and settings. Otherwise it ends the spare and returns nil.
+// takeSpare returns the spare if it has these objects and settings, and has started. Otherwise it returns nil, and there is no spare.
 func (s *server) takeSpare(revision uint64, with settings) (*server, error) {
 	p := s.spare
-	if p == nil {
-		return nil, nil
+	if p == nil || p.revision != revision || !reflect.DeepEqual(p.settings, with) {
+		return nil, s.endSpare()
 	}
 	s.spare = nil
-	if p.revision != revision || !reflect.DeepEqual(p.settings, with) {
-		return nil, p.end()
-	}
 	<-p.started
-	return p.server, nil // nil if it has not started: the caller tries again
+	return p.server, nil
 }
 
-// endSpare ends the spare if there is one.
 func (s *server) endSpare() error {
-	_, err := s.takeSpare(0, settings{})
-	return err
+	p := s.spare
+	if p == nil {
+		return nil
+	}
+	s.spare = nil
+	return p.end()
 }
