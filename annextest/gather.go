@@ -162,11 +162,21 @@ func (h *history) objectsSince(
 	return lines, nil
 }
 
-// objects returns the objects of a list without confidential data, by resource and name. A new object of the same name is
-// another one.
+// keptByServer reports whether a server writes the object by itself, also after it is ready: an APIService of its own groups, by the
+// label of kube-aggregator, or a suggested object of flow control, by the annotation of the apiserver library.
+func keptByServer(obj *unstructured.Unstructured) bool {
+	return obj.GetLabels()["kube-aggregator.kubernetes.io/automanaged"] != "" ||
+		obj.GetAnnotations()["apf.kubernetes.io/autoupdate-spec"] == "true"
+}
+
+// objects returns the objects of a list without confidential data and those that the server keeps, by resource and name. A new object
+// of the same name is another one.
 func (h *history) objects(t target, list *unstructured.UnstructuredList) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	for i := range list.Items {
+		if keptByServer(&list.Items[i]) {
+			continue
+		}
 		obj := list.Items[i].Object
 		h.redact.object(t, obj)
 		key, _ := identity(t, obj)

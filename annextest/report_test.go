@@ -114,6 +114,12 @@ func TestReport_ofAFailure(t *testing.T) {
 				if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
+				kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+					GenerateName: "kept-", Labels: map[string]string{"kube-aggregator.kubernetes.io/automanaged": "onstart"},
+				}}
+				if _, err := before.CoreV1().ConfigMaps("default").Create(ctx, kept, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
 				d.Errorf("broken")
 			})
 			screen := d.said[1]
@@ -130,6 +136,9 @@ func TestReport_ofAFailure(t *testing.T) {
 				t.Errorf("the screen has a read that succeeded:\n%s", screen)
 			}
 			contain(t, "the file", wholeOf(t, screen), "get configmaps default/old: 200, ", "create configmaps default/new: 201, ")
+			if strings.Contains(wholeOf(t, screen), "default/kept-") {
+				t.Error("the file has an object that the server keeps")
+			}
 			// The second media type begins with the same objects.
 			if err := maps.Delete(ctx, "new", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
