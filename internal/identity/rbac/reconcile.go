@@ -83,24 +83,10 @@ func ReconcileClusterRoleBinding(existing, wanted *rbacv1.ClusterRoleBinding) (*
 	return binding, Update
 }
 
-// ReconcileRoleBinding is like ReconcileClusterRoleBinding, for a RoleBinding.
+// ReconcileRoleBinding is like ReconcileClusterRoleBinding, for a RoleBinding, which has the same fields.
 func ReconcileRoleBinding(existing, wanted *rbacv1.RoleBinding) (*rbacv1.RoleBinding, Operation) {
-	if existing == nil {
-		return wanted.DeepCopy(), Create
-	}
-	if isProtected(&existing.ObjectMeta) {
-		return nil, Keep
-	}
-	if existing.RoleRef != wanted.RoleRef {
-		return wanted.DeepCopy(), Recreate
-	}
-	binding, want := existing.DeepCopy(), wanted.DeepCopy()
-	complete(&binding.ObjectMeta, &want.ObjectMeta)
-	binding.Subjects = completeSubjects(binding.Subjects, want.Subjects)
-	if equality.Semantic.DeepEqual(binding, existing) {
-		return nil, Keep
-	}
-	return binding, Update
+	binding, operation := ReconcileClusterRoleBinding((*rbacv1.ClusterRoleBinding)(existing), (*rbacv1.ClusterRoleBinding)(wanted))
+	return (*rbacv1.RoleBinding)(binding), operation
 }
 
 // complete adds missing labels and annotations. Existing values are kept.
