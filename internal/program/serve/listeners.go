@@ -24,12 +24,12 @@ func listen(field, address string) (net.Listener, error) {
 	host, port, _ := net.SplitHostPort(address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		free := ""
-		if field == secureField { // for the other fields, port 0 means no listener
-			free = "; 0 is a free one"
+		free := freePort(host, port)
+		if free == 0 && field != secureField { // for the other fields, port 0 means no listener
+			return nil, fmt.Errorf("%s: port %s of %s is in use by %s: stop it, or set %[1]s to another port", field, port, host, holder(port))
 		}
-		return nil, fmt.Errorf("%s: port %s of %s is in use by another program: stop that program, or set %[1]s to another "+
-			"port%[4]s", field, port, host, free)
+		return nil, fmt.Errorf("%s: port %s of %s is in use by %s: stop it, or set %[1]s to a free port, such as %[5]d", field, port, host,
+			holder(port), free)
 	case errors.Is(err, syscall.EACCES):
 		return nil, fmt.Errorf("%s: port %s requires privileges: use a port above 1023", field, port)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
