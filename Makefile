@@ -91,7 +91,7 @@ test-controlplane: ## whole servers with the API of a control plane
 .PHONY: test-parts
 test-parts: ## the long tests of packages that no other target runs in full
 	@$(call tested,./internal/aggregated/... ./internal/controlplane/garbage ./internal/fastpath/writes ./internal/identity/auth ./internal/identity/login \
-		./internal/model/convert ./internal/program/maintenance ./internal/server/operations ./cmd/annex/internal/crd/gotypes ./e2e/attack,-count=1 -vet=off -timeout 30m)
+		./internal/model/convert ./internal/program/maintenance ./internal/server/operations ./cmd/annex/internal/crd/gotypes ./e2e/attack ./release,-count=1 -vet=off -timeout 30m)
 
 .PHONY: docs
 docs: ## run the commands of all pages, and check their links
@@ -165,13 +165,29 @@ ginkgo: ## a suite of Ginkgo in parallel processes: a control plane for each pro
 bench-start: bin/etcd bin/kube-apiserver bin/kubectl ## start the programs of annex envtest, and a real kube-apiserver with etcd, in turn, on a quiet machine (ROUNDS=10)
 	go -C e2e run ./suites -start $(or $(ROUNDS),10) -assets $(CURDIR)/bin
 
+RELEASE := $(CURDIR)/bin/release
+
 .PHONY: release
 release: ## tag the library, module workloads, the tool and the kubectl plugin (VERSION=v0.1.0)
 	GOWORK=off go -C release run . tag $(VERSION)
 
+.PHONY: release-build
+release-build: ## write the files of a tagged release into bin/release (VERSION=v0.1.0)
+	GOWORK=off go -C release run . build $(VERSION) $(RELEASE)
+
+# What a release would publish, from a clone. The name keeps it apart from a release.
+.PHONY: release-output
+release-output:
+	GOWORK=off go -C release run . dry $(or $(VERSION),v0.1.0-dry) $(RELEASE) $(PLATFORMS)
+
+.PHONY: release-dry
+release-dry: release-output ## write what a release of HEAD would publish into bin/release, install that in an empty environment, and run the tutorial (VERSION=v0.1.0; PLATFORMS=linux/amd64 for fewer)
+	GOWORK=off go -C release test -vet=off -count=1 -v -timeout 60m -run '^TestRelease_(unpack|install)$$' . -output $(RELEASE)
+	go -C e2e test -vet=off -count=1 -v -timeout 60m -run '^TestPages/docs/tutorial$$' . -release $(RELEASE)
+
 .PHONY: release-try
-release-try: ## install a release of HEAD from a file proxy, with an empty module cache
-	GOWORK=off go -C release test -count=1 -timeout 90m . -try
+release-try: release-output ## use that release in projects of others, too: kubebuilder, envtest, cert-manager, gateway-api, cluster-api (VERSION=v0.1.0)
+	GOWORK=off go -C release test -vet=off -count=1 -v -timeout 120m -run '^TestRelease_(unpack|install)$$' . -output $(RELEASE) -all
 
 .PHONY: generate
 generate: ## write all generated files anew, and the tables of flags in docs/reference

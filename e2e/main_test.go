@@ -12,9 +12,10 @@ import (
 )
 
 var (
-	update  = flag.Bool("update", false, "rewrite the transcripts in testdata from what the programs print now")
-	foreign = flag.Bool("foreign", false, "install clients in other languages with npm, and test with them")
-	soak    = flag.Duration("soak", 5*time.Second, "how long writers write while informers and controllers watch")
+	update   = flag.Bool("update", false, "rewrite the transcripts in testdata from what the programs print now")
+	foreign  = flag.Bool("foreign", false, "install clients in other languages with npm, and test with them")
+	released = flag.String("release", "", "an output of make release-dry: pages run with its tool and modules, and without the checkout")
+	soak     = flag.Duration("soak", 5*time.Second, "how long writers write while informers and controllers watch")
 )
 
 // bin is the directory of the programs under test, first in the PATH of transcripts.
@@ -45,8 +46,12 @@ func build() error {
 	if bin, err = filepath.Abs("../bin"); err != nil {
 		return err
 	}
+	kubectl := []string{"go", "build", "-ldflags", kubectlFlags, "-o", bin + "/kubectl", "./cmd/kubectl"}
+	if *released != "" {
+		return run(kubectl)
+	}
 	for _, args := range [][]string{
-		{"go", "build", "-ldflags", kubectlFlags, "-o", bin + "/kubectl", "./cmd/kubectl"},
+		kubectl,
 		{"go", "build", "-o", bin + "/theatre", "./cmd/theatre"},
 		{"go", "build", "-o", bin + "/resigned", "./cmd/resigned"},
 		{"go", "build", "-o", bin + "/wardle", "example.com/wardle"},
@@ -60,10 +65,17 @@ func build() error {
 		{bin + "/annex", "generate", "--for", "k8s.io/api/core/v1", "--as", "v1", "./testdata/pods/core"},
 		{"go", "build", "-o", bin + "/pods", "./testdata/pods"},
 	} {
-		cmd := exec.Command(args[0], args[1:]...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+		if err := run(args); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func run(args []string) error {
+	cmd := exec.Command(args[0], args[1:]...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
 	}
 	return nil
 }

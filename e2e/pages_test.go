@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -330,16 +331,14 @@ func (r *reader) start() {
 		r.t.Fatal(err)
 	}
 	caches := strings.Split(string(known), "\n")
-	// The checkout is beside the files of the page, by a symbolic link.
-	checkout := filepath.Join(r.home, "annex")
-	if err := os.Symlink(filepath.Dir(bin), checkout); err != nil {
-		r.t.Fatal(err)
+	programs := r.checkout()
+	if *released != "" {
+		programs = r.release(caches[1])
 	}
 	r.shell = exec.Command("bash")
 	r.shell.Dir = r.home
 	r.shell.Env = append(
 		os.Environ(),
-		"PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"),
 		"HOME="+r.home,
 		"GOCACHE="+caches[0],
 		"GOMODCACHE="+caches[1],
@@ -349,13 +348,12 @@ func (r *reader) start() {
 		"GIT_COMMITTER_NAME=Ada",
 		"GIT_COMMITTER_EMAIL=ada@example.com",
 		"GIT_CONFIG_GLOBAL=/dev/null",
-		"CHECKOUT="+filepath.Dir(bin),
-		"ANNEX_CHECKOUT="+checkout,
 		"GOWORK=off",
 		"LC_ALL=C",
 		"TZ=UTC",
 		"KUBECONFIG=",
 	)
+	r.shell.Env = append(r.shell.Env, programs...)
 	r.shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, err := r.shell.StdinPipe()
 	if err != nil {
@@ -372,6 +370,58 @@ func (r *reader) start() {
 	to.Close()
 	r.in, r.out = in, bufio.NewReader(pipe)
 	fmt.Fprintln(r.in, "set -m")
+}
+
+// checkout returns the environment of a page whose reader has a checkout. It is beside the files of the page, by a symbolic link.
+func (r *reader) checkout() []string {
+	r.t.Helper()
+	checkout := filepath.Join(r.home, "annex")
+	if err := os.Symlink(filepath.Dir(bin), checkout); err != nil {
+		r.t.Fatal(err)
+	}
+	return []string{
+		"PATH=" + bin + string(filepath.ListSeparator) + os.Getenv("PATH"),
+		"CHECKOUT=" + filepath.Dir(bin),
+		"ANNEX_CHECKOUT=" + checkout,
+	}
+}
+
+// release returns the environment of a page whose reader has an output of make release-dry, kubectl and Go, and nothing else: the
+// tool is from the archive, its modules are from the file proxy, and all others from the modules in cache, or over the network.
+func (r *reader) release(cache string) []string {
+	r.t.Helper()
+	output, err := filepath.Abs(*released)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	proxy, err := exec.Command("go", "env", "GOPROXY").Output()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	programs, modules := filepath.Join(r.home, ".bin"), filepath.Join(r.home, ".modules")
+	if err := os.Mkdir(programs, 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	version := strings.TrimSpace(readFile(r.t, filepath.Join(output, "VERSION")))
+	archive := "annex_" + version + "_" + runtime.GOOS + "_" + runtime.GOARCH + ".tar.gz"
+	for _, args := range [][]string{
+		{"tar", "-xzf", filepath.Join(output, archive), "-C", programs, "annex"},
+		{"ln", "-s", filepath.Join(bin, "kubectl"), filepath.Join(programs, "kubectl")},
+	} {
+		if err := run(args); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return []string{
+		"PATH=" + programs + string(filepath.ListSeparator) + os.Getenv("PATH"),
+		"ANNEX_CHECKOUT=",
+		"GOMODCACHE=" + modules,
+		"GOFLAGS=-modcacherw -trimpath", // the next run finds what this one has compiled
+		"CGO_ENABLED=0",
+		"GOPROXY=file://" + filepath.Join(output, "proxy") + ",file://" + filepath.Join(cache, "cache", "download") + "," +
+			strings.TrimSpace(string(proxy)),
+		"GONOSUMDB=*", // unpublished modules are not in the checksum database
+	}
 }
 
 // end ends the shell and all processes that it has started, which are in one session.

@@ -5,30 +5,62 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 )
 
-var try = flag.Bool("try", false, "install a release of this checkout's HEAD from a file proxy: slow")
+var (
+	tried = flag.String("output", "", "the output of a release, which is installed from nothing else: slow")
+	all   = flag.Bool("all", false, "use the installed tool in projects of others, too: slower")
+)
 
-const version = "v0.1.0-try"
-
-// TestRelease_install releases HEAD in a clone, serves it from a file proxy, and does what users do: with an empty
-// module cache and no checkout, they install the tool, and use it in a project. Modules of others come from this
-// machine's module cache, or over the network.
-func TestRelease_install(t *testing.T) {
-	if !*try {
-		t.Skip("slow: make release-try runs it")
-	}
+// TestRelease_unpack does what users without Go do: they compare checksums, unpack archives, and run the programs.
+func TestRelease_unpack(t *testing.T) {
 	u := newUser(t)
-	u.do(t, u.home, "go", "install", library+"/"+tool+"@"+version)
-	if out := u.do(t, u.home, "annex", "version"); !strings.Contains(out, version) {
-		t.Errorf("annex version prints %q, not %s", out, version)
+	u.unpacks(t)
+	for _, program := range []string{"annex", "kubectl-annex"} {
+		want := strings.TrimSpace(read(t, u.output, "completions", program+".bash"))
+		if out := u.do(t, u.home, program, "completion", "bash"); out != want {
+			t.Errorf("the completions of %s are not what it prints", program)
+		}
+		script := "source " + filepath.Join(u.output, "completions", program+".bash") + " && complete -p " + program
+		if _, err := exec.LookPath("bash"); err == nil {
+			u.do(t, u.home, "bash", "-c", script)
+		}
 	}
-	u.do(t, u.home, "go", "install", library+"/"+plugin+"@"+version)
 	if out := u.do(t, u.home, "kubectl-annex", "logs", "--help"); !strings.Contains(out, "kubectl annex logs") {
 		t.Errorf("kubectl-annex logs --help prints\n%s", out)
+	}
+	u.usesKrew(t)
+}
+
+// usesKrew installs the plugin with krew, whose index does not have it yet, from the archive and the manifest.
+func (u user) usesKrew(t *testing.T) {
+	u.do(t, u.home, "go", "install", "sigs.k8s.io/krew/cmd/krew@v0.5.0")
+	archive := filepath.Join(u.output, "kubectl-annex_"+u.version+"_"+runtime.GOOS+"_"+runtime.GOARCH+".tar.gz")
+	manifest := filepath.Join(u.output, "annex.krew.yaml")
+	u.do(t, u.home, filepath.Join(u.home, "bin", "krew"), "install", "--manifest", manifest, "--archive", archive)
+	if out := u.do(t, u.home, filepath.Join(u.home, ".krew", "bin", "kubectl-annex"), "--help"); !strings.Contains(out, "kubectl annex") {
+		t.Errorf("the plugin that krew installed prints\n%s", out)
+	}
+}
+
+// TestRelease_install does what users with Go do: with an empty module cache and no checkout, they install the tool from
+// the proxy, and use it in a project. Modules of others come from this machine's module cache, or over the network.
+func TestRelease_install(t *testing.T) {
+	u := newUser(t)
+	u.do(t, u.home, "go", "install", library+"/"+tool+"@latest")
+	if out := u.do(t, u.home, "annex", "version"); !strings.Contains(out, u.version) {
+		t.Errorf("annex version prints %q, not %s", out, u.version)
+	}
+	u.do(t, u.home, "go", "install", library+"/"+plugin+"@latest")
+	if out := u.do(t, u.home, "kubectl-annex", "logs", "--help"); !strings.Contains(out, "kubectl annex logs") {
+		t.Errorf("kubectl-annex logs --help prints\n%s", out)
+	}
+	if !*all {
+		return
 	}
 	t.Run("a new project", u.beginsAProject)
 	t.Run("a project of kubebuilder's", u.servesAKubebuilderProject)
@@ -110,10 +142,11 @@ func (u user) movesASuite(t *testing.T) {
 	}
 	u.do(t, project, "go", "mod", "tidy")
 	assets := u.do(t, project, "annex", "envtest")
-	before := user{u.home, append(slices.Clone(u.env), "KUBEBUILDER_ASSETS="+assets)}
+	before := u
+	before.env = append(slices.Clone(u.env), "KUBEBUILDER_ASSETS="+assets)
 	t.Log(before.do(t, project, "go", "test", "-count=1", "./..."))
 
-	u.do(t, project, "go", "get", library+"/"+workloads+"@"+version)
+	u.do(t, project, "go", "get", library+"/"+workloads+"@"+u.version)
 	suite := filepath.Join(project, "suite_test.go")
 	text, err := os.ReadFile(suite)
 	if err != nil {
@@ -160,7 +193,7 @@ func (u user) requiresTheRelease(t *testing.T, project string) {
 	t.Helper()
 	if mod, err := os.ReadFile(
 		filepath.Join(project, "go.mod"),
-	); err != nil || !strings.Contains(string(mod), library+" "+version) ||
+	); err != nil || !strings.Contains(string(mod), library+" "+u.version) ||
 		strings.Contains(string(mod), "replace "+library) {
 		t.Errorf("the project's go.mod does not just require the release: %v\n%s", err, mod)
 	}
@@ -168,44 +201,47 @@ func (u user) requiresTheRelease(t *testing.T, project string) {
 
 // user is a user of a release, with a home directory and no checkout.
 type user struct {
-	home string
-	env  []string
+	home, output, version string
+	env                   []string
 }
 
-// newUser releases HEAD.
 func newUser(t *testing.T) user {
 	t.Helper()
+	if *tried == "" {
+		t.Skip("slow: make release-dry and make release-try run it")
+	}
+	output, err := filepath.Abs(*tried)
+	if err != nil {
+		t.Fatal(err)
+	}
 	home := t.TempDir()
-	clone, files := filepath.Join(home, "clone"), filepath.Join(home, "proxy")
-	do(t, "..", nil, "git", "clone", "--quiet", ".", clone)
-	identity := []string{
-		"GIT_AUTHOR_NAME=Annex",
-		"GIT_AUTHOR_EMAIL=release@example.com",
-		"GIT_COMMITTER_NAME=Annex",
-		"GIT_COMMITTER_EMAIL=release@example.com",
-	}
-	do(t, clone, identity, "sh", "-c", `printf '\n## `+version+`\n' >> CHANGELOG.md && git commit -qam 'CHANGELOG: `+version+`'`)
-	release := filepath.Join(home, "release")
-	do(t, ".", []string{"GOWORK=off"}, "go", "build", "-o", release, ".")
-	do(t, clone, identity, release, "tag", version)
-	if out := do(t, clone, nil, "git", "status", "--porcelain"); out != "" {
-		t.Errorf("tagging changed the checkout:\n%s", out)
-	}
-	do(t, clone, nil, release, "proxy", version, files)
-	if out, err := exec.Command("git", "-C", clone, "show", tool+"/"+version+":"+tool+"/go.mod").
-		CombinedOutput(); err != nil ||
-		strings.Contains(string(out), "\nreplace") {
-		t.Fatalf("the tool's go.mod: %v\n%s", err, out)
-	}
 	settings := strings.Split(do(t, ".", nil, "go", "env", "GOMODCACHE", "GOPROXY", "GOCACHE"), "\n")
 	bin := filepath.Join(home, "bin")
-	return user{home, []string{
+	return user{home, output, strings.TrimSpace(read(t, output, "VERSION")), []string{
 		"HOME=" + home, "GOBIN=" + bin, "GOWORK=off", "GOCACHE=" + settings[2],
 		"GOMODCACHE=" + filepath.Join(home, "modules"), "GOFLAGS=-modcacherw -trimpath", // the next run finds what this one has compiled
-		"GOPROXY=file://" + files + ",file://" + filepath.Join(settings[0], "cache", "download") + "," + settings[1],
+		"GOPROXY=" + proxies(filepath.Join(output, "proxy"), filepath.Join(settings[0], "cache", "download"), settings[1]),
 		"GONOSUMDB=" + library + ",*", // unpublished modules are not in the checksum database
+		"CGO_ENABLED=0", "ANNEX_CHECKOUT=",
 		"PATH=" + bin + string(filepath.ListSeparator) + os.Getenv("PATH"),
 	}}
+}
+
+// unpacks compares the checksums, and unpacks the programs of this platform.
+func (u user) unpacks(t *testing.T) {
+	t.Helper()
+	hasChecksums(t, u.output)
+	bin := filepath.Join(u.home, "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{"annex", "kubectl-annex"} {
+		archive := filepath.Join(u.output, program+"_"+u.version+"_"+runtime.GOOS+"_"+runtime.GOARCH+".tar.gz")
+		do(t, bin, nil, "tar", "-xzf", archive, program)
+	}
+	if out := u.do(t, u.home, "annex", "version"); !strings.Contains(out, u.version) {
+		t.Errorf("annex version prints %q, not %s", out, u.version)
+	}
 }
 
 // do runs a command of the user's.
@@ -220,7 +256,8 @@ func (u user) do(t *testing.T, dir, name string, args ...string) string {
 // do runs a command, which must succeed, and returns its output, trimmed.
 func do(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
-	cmd := command(dir, env, name, args...)
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", cmd, err, out)

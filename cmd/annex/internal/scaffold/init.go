@@ -1,6 +1,7 @@
 package scaffold
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"embed"
@@ -136,6 +137,9 @@ func Init(ctx context.Context, o InitOptions) (*Result, error) {
 		if err := tidy(ctx, dir); err != nil {
 			return result, err
 		}
+		if result.Files, err = withSums(result.Files, dir, existing.sum); err != nil {
+			return result, err
+		}
 	}
 	if work, out := outsideWorkspace(dir); out {
 		result.Next = append(
@@ -214,6 +218,24 @@ func releasedModule(path, version string, existing []byte) ([]byte, error) {
 		return nil, fmt.Errorf("write go.mod: %w", err)
 	}
 	return text, nil
+}
+
+// withSums adds go.sum, which go mod tidy writes, to the files of a project.
+func withSums(files []File, dir string, existing []byte) ([]File, error) {
+	sums, err := os.ReadFile(filepath.Join(dir, "go.sum"))
+	if err != nil {
+		return files, fmt.Errorf("read go.sum after go mod tidy: %w", err)
+	}
+	state := Changed
+	switch {
+	case existing == nil:
+		state = Created
+	case bytes.Equal(existing, sums):
+		state = Unchanged
+	}
+	files = append(files, File{Path: "go.sum", State: state})
+	slices.SortStableFunc(files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+	return files, nil
 }
 
 // tidy runs go mod tidy.
