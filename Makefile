@@ -6,7 +6,7 @@ SHELL := /bin/bash
 KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
-TESTED := . cmd/annex cmd/kubectl-annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant samples/devops workloads release e2e/attack
+TESTED := . cmd/annex cmd/kubectl-annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant samples/devops workloads release docs/site e2e/attack
 BESIDE := e2e store/etcd/etcdtest bench
 MODULES := $(TESTED) $(BESIDE)
 # The packages of modules of the workspace, for one command: packages that several need are loaded once, and no processor waits
@@ -188,6 +188,10 @@ release-dry: release-output ## write what a release of HEAD would publish into b
 .PHONY: release-try
 release-try: release-output ## use that release in projects of others, too: kubebuilder, envtest, cert-manager, gateway-api, cluster-api (VERSION=v0.1.0)
 	GOWORK=off go -C release test -vet=off -count=1 -v -timeout 120m -run '^TestRelease_(unpack|install)$$' . -output $(RELEASE) -all
+
+.PHONY: site
+site: ## write the pages as a web site into bin/site, which opens from its files
+	@go -C docs/site run . -root $(CURDIR) -out $(CURDIR)/bin/site
 
 .PHONY: generate
 generate: ## write all generated files anew, and the tables of flags in docs/reference
