@@ -118,5 +118,23 @@ if (check && stale.length > 0) {
   console.error(`not what the sources give: run make console\n  ${stale.join('\n  ')}`);
   process.exit(1);
 }
+// What the browser loads before it shows the first page: what main imports, without what it imports when it is needed.
+const most = 150;
+const first = new Set(['console/index.html', `console/assets/${names['main.css']}`]);
+const load = (output) => {
+  const path = `console/assets/${base(output)}`;
+  if (first.has(path)) return;
+  first.add(path);
+  for (const i of app.metafile.outputs[output].imports) if (i.kind === 'import-statement') load(i.path);
+};
+load(Object.keys(app.metafile.outputs).find((o) => base(o) === names['main.js']));
+const packed = (path) => gzipSync(files.get(path), { level: constants.Z_BEST_COMPRESSION }).length / 1000;
+const begin = [...first].reduce((n, path) => n + packed(path), 0);
+const later = [...files.keys()].filter((path) => path.startsWith('console/') && !first.has(path)).map((path) => `${base(path).replace(/-[A-Z0-9]+\./, '.')} ${packed(path).toFixed(1)}`);
+console.log(`first page ${begin.toFixed(1)} kB compressed (at most ${most}); when needed: ${later.join(', ')}`);
+if (begin > most) {
+  console.error(`the first page has ${begin.toFixed(1)} kB, more than ${most}: load by import() what it does not need`);
+  process.exit(1);
+}
 const size = (prefix) => [...seen].filter((p) => p.startsWith(join(dist, prefix))).reduce((n, p) => n + (existsSync(p) ? readFileSync(p).length : 0), 0);
 console.log(`console ${(size('console') / 1000).toFixed(1)} kB, Swagger UI ${(size('swagger-ui') / 1000).toFixed(1)} kB compressed; ${stale.length} files ${check ? 'differ' : 'changed'}`);

@@ -1,12 +1,14 @@
 // An action: a subresource that takes a request, with a form for its body.
 
 import { useState } from 'preact/hooks';
-import { type Cause, isObjectWithMetadata, type Obj, post, Refused } from './api';
+import { isObjectWithMetadata, type Obj, post } from './api';
 import { type Kind, kindOf, pathOf } from './discovery';
-import { textOf } from './editor';
+import { textOf } from './document';
+import { NotSaved } from './edit';
 import { PlainForm } from './form';
 import { bodyOf } from './openapi';
 import { go, linkToObject } from './router';
+import { causesOf } from './values';
 import { Dialog, Loading, Problem, useApp, useLoaded } from './widgets';
 
 export function Action({ kind, namespace, name, sub, close }: { kind: Kind; namespace: string; name: string; sub: string; close: () => void }) {
@@ -16,7 +18,7 @@ export function Action({ kind, namespace, name, sub, close }: { kind: Kind; name
   const [error, setError] = useState<unknown>();
   const [busy, setBusy] = useState(false);
   const [answer, setAnswer] = useState<unknown>();
-  const causes: Cause[] = error instanceof Refused && error.code === 422 ? error.causes : [];
+  const causes = causesOf(error);
   const run = async (e: Event) => {
     e.preventDefault();
     setBusy(true);
@@ -53,7 +55,7 @@ export function Action({ kind, namespace, name, sub, close }: { kind: Kind; name
         </>
       ) : (
         <form novalidate onSubmit={(e) => void run(e)}>
-          <Problem error={error} title="Refused" />
+          <NotSaved error={error} causes={body.value ? causes.length : 0} title="Refused" />
           <Problem error={body.error} />
           {body.value ? <PlainForm schema={body.value.schema} resolve={body.value.resolve} value={value} set={(v) => set(v as Obj)} causes={causes} /> : !body.error && <Loading what="the form" />}
           <div class="buttons">

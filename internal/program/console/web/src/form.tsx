@@ -1,17 +1,18 @@
 // A form made of a schema. What it has no way of editing is edited as YAML in its place.
 
+import { type ComponentChildren } from 'preact';
 import { useEffect, useId, useState } from 'preact/hooks';
 import { parse, stringify } from 'yaml';
 import { type Cause } from './api';
 import { type Resolve, type Schema, shapeOf } from './openapi';
-import { at, causesAt, isObj, type Path, pathOfField, same, withAt } from './values';
+import { SecretEntries } from './secret';
+import { at, causesAt, isObj, lastApplied, own, type Path, pathOfField, same, withAt } from './values';
 
 export interface FormState {
   value: unknown;
   set: (value: unknown) => void;
   resolve: Resolve;
   causes: Cause[];
-  fixed?: Path[]; // what is shown and not edited
 }
 
 // The server sees to these.
@@ -19,18 +20,46 @@ const hidden = new Set(['apiVersion', 'kind', 'status']);
 // What these mean is known.
 const metadata = ['name', 'namespace', 'labels', 'annotations'];
 
-export function ObjectForm({ schema, creating, ...state }: FormState & { schema: Schema; creating: boolean }) {
+// requiredFirst are the properties of a schema, without those that are not edited.
+function requiredFirst(s: Schema, top: boolean): [name: string, schema: Schema, required: boolean][] {
+  const all = Object.entries(s.properties ?? {})
+    .filter(([n]) => !top || (!hidden.has(n) && n !== 'metadata'))
+    .map(([n, p]): [string, Schema, boolean] => [n, p, s.required?.includes(n) ?? false]);
+  return [...all.filter(([, , r]) => r), ...all.filter(([, , r]) => !r)];
+}
+
+// shows says whether a form has a place for a field, where what is wrong with it is shown.
+function shows(schema: Schema, resolve: Resolve, value: unknown, path: Path): boolean {
+  let s: Schema | undefined = resolve(schema);
+  let v: unknown = value;
+  for (const [i, step] of path.entries()) {
+    if (!s || (i > 0 && (v === undefined || v === null))) return false;
+    if (i === 0 && typeof step === 'string' && hidden.has(step)) return false;
+    const inner: Schema | undefined = typeof step === 'number' ? s.items : ((own(s.properties, step) as Schema | undefined) ?? (typeof s.additionalProperties === 'object' ? s.additionalProperties : undefined));
+    if (!inner) return false;
+    // Only what is there has an entry in a list or map.
+    if (!own(s.properties, step) && own(v, step) === undefined) return false;
+    s = resolve(inner);
+    v = own(v, step);
+  }
+  return path.length > 0;
+}
+
+export function ObjectForm({ schema, creating, secret, ...state }: FormState & { schema: Schema; creating: boolean; secret?: boolean }) {
   const s = state.resolve(schema);
-  const names = Object.keys(s.properties ?? {}).filter((n) => !hidden.has(n) && n !== 'metadata');
-  const fixed: Path[] = creating ? [] : [['metadata', 'name'], ['metadata', 'namespace']];
-  const orphans = state.causes.filter((c) => !c.field || at(state.value, pathOfField(c.field)) === undefined);
+  const names = requiredFirst(s, true).filter(([n]) => !secret || n !== 'stringData');
+  const fixed = creating ? [] : ['name', 'namespace'];
+  const orphans = state.causes.filter((c) => {
+    const path = c.field ? pathOfField(c.field) : [];
+    return path[0] === 'metadata' ? !metadata.includes(String(path[1])) || fixed.includes(String(path[1])) || (path.length > 2 && at(state.value, path) === undefined) : !shows(s, state.resolve, state.value, path);
+  });
   return (
     <div class="form">
       {orphans.length > 0 && (
         <ul class="causes" role="alert">
           {orphans.map((c) => (
             <li>
-              <code>{c.field}</code> {c.message}
+              {c.field && <code>{c.field}</code>} {c.message}
             </li>
           ))}
         </ul>
@@ -38,16 +67,35 @@ export function ObjectForm({ schema, creating, ...state }: FormState & { schema:
       {s.properties?.['metadata'] && (
         <fieldset>
           <legend>metadata</legend>
+          {!creating && (
+            <dl class="facts">
+              {fixed.map((n) => {
+                const text = at(state.value, ['metadata', n]);
+                return typeof text === 'string' && (
+                  <div key={n}>
+                    <dt>{n}</dt>
+                    <dd>
+                      <code>{text}</code>
+                    </dd>
+                  </div>
+                );
+              })}
+            </dl>
+          )}
           {metadata
-            .filter((n) => n !== 'namespace' || at(state.value, ['metadata', 'namespace']) !== undefined)
+            .filter((n) => !fixed.includes(n) && (n !== 'namespace' || at(state.value, ['metadata', 'namespace']) !== undefined))
             .map((n) => (
-              <Entry key={n} {...state} fixed={fixed} name={n} path={['metadata', n]} schema={n === 'name' || n === 'namespace' ? { type: 'string' } : { type: 'object', additionalProperties: { type: 'string' } }} required={n === 'name'} depth={1} />
+              <Entry key={n} {...state} name={n} path={['metadata', n]} schema={n === 'name' || n === 'namespace' ? { type: 'string' } : { type: 'object', additionalProperties: { type: 'string' } }} required={n === 'name'} depth={1} />
             ))}
         </fieldset>
       )}
-      {names.map((n) => (
-        <Entry key={n} {...state} name={n} path={[n]} schema={s.properties![n]!} required={s.required?.includes(n) ?? false} depth={0} />
-      ))}
+      {names.map(([n, p, required]) =>
+        secret && n === 'data' ? (
+          <SecretEntries key={n} value={at(state.value, ['data'])} set={(data) => state.set(withAt(state.value, ['data'], data))} causes={state.causes} />
+        ) : (
+          <Entry key={n} {...state} name={n} path={[n]} schema={p} required={required} depth={0} />
+        ),
+      )}
     </div>
   );
 }
@@ -55,11 +103,11 @@ export function ObjectForm({ schema, creating, ...state }: FormState & { schema:
 // PlainForm is that of a body which is no object with metadata.
 export function PlainForm({ schema, ...state }: FormState & { schema: Schema }) {
   const s = state.resolve(schema);
-  const names = Object.keys(s.properties ?? {}).filter((n) => !hidden.has(n) && n !== 'metadata');
+  const names = requiredFirst(s, true);
   return (
     <div class="form">
-      {names.map((n) => (
-        <Entry key={n} {...state} name={n} path={[n]} schema={s.properties![n]!} required={s.required?.includes(n) ?? false} depth={0} />
+      {names.map(([n, p, required]) => (
+        <Entry key={n} {...state} name={n} path={[n]} schema={p} required={required} depth={0} />
       ))}
       {names.length === 0 && <p class="quiet">It takes no values.</p>}
     </div>
@@ -154,7 +202,7 @@ function Entry(props: EntryProps) {
   return (
     <div class={`labelled ${own.length ? 'wrong' : ''}`}>
       <label for={id}>{label}</label>
-      <Scalar id={id} describedBy={describedBy} wrong={own.length > 0} schema={schema} value={value} required={required || !!props.item} put={put} fixed={props.fixed?.some((f) => same(f, path)) ?? false} />
+      <Scalar id={id} describedBy={describedBy} wrong={own.length > 0} schema={schema} value={value} required={required || !!props.item} put={put} />
       {about}
     </div>
   );
@@ -169,9 +217,44 @@ function Properties(props: EntryProps) {
   if (depth > 12) return <AsYaml id="" value={at(props.value, path)} put={(v) => props.set(withAt(props.value, path, v))} />;
   return (
     <>
-      {Object.entries(schema.properties ?? {}).map(([n, s]) => (
-        <Entry key={n} {...props} item={false} name={n} path={[...path, n]} schema={s} required={schema.required?.includes(n) ?? false} depth={depth + 1} />
+      {requiredFirst(schema, false).map(([n, s, required]) => (
+        <Entry key={n} {...props} item={false} name={n} path={[...path, n]} schema={s} required={required} depth={depth + 1} />
       ))}
+    </>
+  );
+}
+
+const atOnce = 50;
+
+// Part shows so many entries at once as a page can bear, and turns to one that is wrong, or that was added.
+function Part<T>({ all, of, wrong, children }: { all: T[]; of: string; wrong: number; children: (one: T) => ComponentChildren }) {
+  const [from, setFrom] = useState(0);
+  const [count, setCount] = useState(all.length);
+  const pageOf = (i: number) => Math.floor(i / atOnce) * atOnce;
+  useEffect(() => {
+    if (all.length > count) setFrom(pageOf(all.length - 1));
+    setCount(all.length);
+  }, [all.length]);
+  useEffect(() => {
+    if (wrong >= 0) setFrom(pageOf(wrong));
+  }, [wrong]);
+  const first = Math.min(from, pageOf(Math.max(0, all.length - 1)));
+  return (
+    <>
+      {all.length > atOnce && (
+        <p class="adding">
+          <button type="button" class="small" disabled={first === 0} onClick={() => setFrom(first - atOnce)}>
+            Previous
+          </button>
+          <span role="status">
+            {first + 1} to {Math.min(first + atOnce, all.length)} of {all.length} of {of}
+          </span>
+          <button type="button" class="small" disabled={first + atOnce >= all.length} onClick={() => setFrom(first + atOnce)}>
+            Next
+          </button>
+        </p>
+      )}
+      {all.slice(first, first + atOnce).map(children)}
     </>
   );
 }
@@ -181,8 +264,7 @@ function MapEntries(props: EntryProps) {
   const map = at(root, path);
   const [key, setKey] = useState('');
   const of = schema.additionalProperties as Schema;
-  // What kubectl keeps of its applies is nothing to edit.
-  const entries = isObj(map) ? Object.keys(map).filter((k) => k !== 'kubectl.kubernetes.io/last-applied-configuration') : [];
+  const entries = isObj(map) ? Object.keys(map).filter((k) => k !== lastApplied) : [];
   const add = () => {
     if (!key || entries.includes(key)) return;
     set(withAt(root, [...path, key], empty(of, resolve)));
@@ -190,14 +272,16 @@ function MapEntries(props: EntryProps) {
   };
   return (
     <>
-      {entries.map((k) => (
+      <Part all={entries} of={name} wrong={entries.findIndex((k) => props.causes.some((c) => c.field && same(pathOfField(c.field).slice(0, path.length + 1), [...path, k])))}>
+        {(k) => (
         <div class="item" key={k}>
           <Entry {...props} name={k} path={[...path, k]} schema={of} required={false} item={true} depth={props.depth + 1} />
           <button type="button" class="small plain" aria-label={`Remove ${k} of ${name}`} onClick={() => set(withAt(root, [...path, k], undefined))}>
             ×
           </button>
         </div>
-      ))}
+        )}
+      </Part>
       <div class="adding">
         <input aria-label={`New key of ${name}`} placeholder="key" value={key} onInput={(e) => setKey(e.currentTarget.value)} onKeyDown={(e) => e.key === 'Enter' && (e.preventDefault(), add())} />
         <button type="button" class="small" disabled={!key || entries.includes(key)} onClick={add}>
@@ -214,14 +298,16 @@ function ListEntries(props: EntryProps) {
   const items = Array.isArray(list) ? list : [];
   return (
     <>
-      {items.map((_, i) => (
+      <Part all={items.map((_, i) => i)} of={name} wrong={items.findIndex((_, i) => props.causes.some((c) => c.field && same(pathOfField(c.field).slice(0, path.length + 1), [...path, i])))}>
+        {(i) => (
         <div class="item" key={i}>
           <Entry {...props} name={`${name} ${i + 1}`} path={[...path, i]} schema={schema.items!} required={false} item={true} depth={props.depth + 1} />
           <button type="button" class="small plain" aria-label={`Remove ${name} ${i + 1}`} onClick={() => set(withAt(root, [...path, i], undefined))}>
             ×
           </button>
         </div>
-      ))}
+        )}
+      </Part>
       <button type="button" class="small" onClick={() => set(withAt(root, [...path, items.length], empty(schema.items!, resolve)))}>
         Add to {name}
       </button>
@@ -236,12 +322,11 @@ interface ScalarProps {
   schema: Schema;
   value: unknown;
   required: boolean;
-  fixed: boolean;
   put: (v: unknown) => void;
 }
 
-function Scalar({ id, describedBy, wrong, schema, value, required, fixed, put }: ScalarProps) {
-  const shared = { id, 'aria-describedby': describedBy, 'aria-invalid': wrong, disabled: fixed };
+function Scalar({ id, describedBy, wrong, schema, value, required, put }: ScalarProps) {
+  const shared = { id, 'aria-describedby': describedBy, 'aria-invalid': wrong };
   const byDefault = schema.default === undefined || isObj(schema.default) ? '' : String(schema.default);
   switch (shapeOf(schema)) {
     case 'enum':
@@ -285,12 +370,29 @@ function Scalar({ id, describedBy, wrong, schema, value, required, fixed, put }:
     case 'string': {
       const text = typeof value === 'string' ? value : value === undefined || value === null ? '' : String(value);
       const change = (t: string) => put(t === '' && !required ? undefined : t);
+      if (text.length > tooLong) return <LongText {...shared} text={text} change={change} />;
       if (text.includes('\n') || text.length > 120) return <textarea {...shared} rows={Math.min(12, text.split('\n').length + 1)} value={text} onInput={(e) => change(e.currentTarget.value)} />;
       return <input {...shared} value={text} placeholder={byDefault || (schema.format === 'date-time' ? '2026-01-31T00:00:00Z' : '')} onInput={(e) => change(e.currentTarget.value)} />;
     }
     default:
       return <AsYaml id={id} value={value} put={put} />;
   }
+}
+
+// Of this many characters on a text is slow to lay out.
+const tooLong = 50_000;
+
+function LongText({ text, change, ...shared }: { id: string; text: string; change: (t: string) => void }) {
+  const [open, setOpen] = useState(false);
+  if (open) return <textarea {...shared} rows={12} value={text} onInput={(e) => change(e.currentTarget.value)} />;
+  return (
+    <div>
+      <pre class="source">{text.slice(0, 300)} …</pre>
+      <button type="button" class="small" id={shared.id} onClick={() => setOpen(true)}>
+        Edit all {text.length} characters here
+      </button>
+    </div>
+  );
 }
 
 // NumberInput lets what is no number be typed, and leaves it to the server to refuse it.

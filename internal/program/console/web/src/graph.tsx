@@ -16,17 +16,19 @@ interface Node {
 interface Drawn {
   nodes: Node[];
   edges: [string, string][];
-  partial: boolean;
+  partial: string; // why there may be more than is drawn
 }
 
 const metadataOnly = 'application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io';
 const metadataList = 'application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io';
 const most = 60;
+const pages = 10;
 
 async function explore(kinds: Kind[], kind: Kind, object: Resource, namespace: string, signal: AbortSignal): Promise<Drawn> {
   const nodes = new Map<string, Node>();
   const edges: [string, string][] = [];
-  let partial = false;
+  let tooMany = false;
+  const unread: string[] = [];
   const uid = object.metadata.uid ?? '';
   nodes.set(uid, { uid, kind: kind.kind, name: object.metadata.name, level: 0 });
   // Up: each owner is asked for its own.
@@ -56,10 +58,17 @@ async function explore(kinds: Kind[], kind: Kind, object: Resource, namespace: s
     lists.map(async (k) => {
       if (!(await may(wanted(k, 'list', namespace)))) return;
       try {
-        const list = await get<{ items: Resource[] | null; metadata?: { continue?: string } }>(pathOf(k, namespace, undefined, undefined, { limit: 500 }), { accept: metadataList, signal });
-        if (list.metadata?.continue) partial = true;
-        for (const item of list.items ?? [])
-          for (const owner of item.metadata.ownerReferences ?? ([] as Owner[])) below.set(owner.uid, [...(below.get(owner.uid) ?? []), { kind: k, meta: item.metadata }]);
+        let next: string | undefined;
+        for (let page = 0; page === 0 || next; page++) {
+          if (page === pages) {
+            unread.push(k.kind);
+            break;
+          }
+          const list = await get<{ items: Resource[] | null; metadata?: { continue?: string } }>(pathOf(k, namespace, undefined, undefined, { limit: 500, continue: next }), { accept: metadataList, signal });
+          next = list.metadata?.continue;
+          for (const item of list.items ?? [])
+            for (const owner of item.metadata.ownerReferences ?? ([] as Owner[])) below.set(owner.uid, [...(below.get(owner.uid) ?? []), { kind: k, meta: item.metadata }]);
+        }
       } catch (error) {
         if (!(error instanceof Refused)) throw error;
       }
@@ -69,7 +78,7 @@ async function explore(kinds: Kind[], kind: Kind, object: Resource, namespace: s
     for (const d of below.get(of) ?? []) {
       const id = d.meta.uid ?? '';
       if (nodes.size >= most) {
-        partial = true;
+        tooMany = true;
         return;
       }
       if (!edges.some(([a, b]) => a === of && b === id)) edges.push([of, id]);
@@ -79,6 +88,7 @@ async function explore(kinds: Kind[], kind: Kind, object: Resource, namespace: s
     }
   };
   down(uid, 1);
+  const partial = [tooMany && `More than ${most} objects belong to it; the others are not drawn.`, unread.length > 0 && `Of ${unread.join(', ')} only the first ${pages * 500} objects were looked at.`].filter(Boolean).join(' ');
   return { nodes: [...nodes.values()], edges, partial };
 }
 
@@ -129,7 +139,7 @@ export function Graph({ kind, object, namespace }: { kind: Kind; object: Resourc
           return n.href ? <a href={n.href}>{box}</a> : box;
         })}
       </svg>
-      {partial && <p class="quiet">There is more than is shown.</p>}
+      {partial && <p class="quiet">{partial}</p>}
     </div>
   );
 }

@@ -1,15 +1,22 @@
 // The log of an object, as it grows.
 
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import { lines, request, type Resource } from './api';
 import { type Kind, pathOf } from './discovery';
+import { isObj } from './values';
 import { Problem, useTask } from './widgets';
 
 const most = 5000;
 // A line without an end must not fill the memory of the page.
 const longest = 16_384;
 
-export function Logs({ kind, namespace, name, sub }: { kind: Kind; namespace: string; name: string; sub: string; object: Resource }) {
+// containersOf are the names that an object gives its containers.
+export function containersOf(object: Resource): string[] {
+  const spec = isObj(object['spec']) ? object['spec'] : {};
+  return ['containers', 'initContainers', 'ephemeralContainers'].flatMap((list) => (Array.isArray(spec[list]) ? spec[list].filter(isObj).map((c) => String(c['name'])) : []));
+}
+
+export function Logs({ kind, namespace, name, sub, object }: { kind: Kind; namespace: string; name: string; sub: string; object: Resource }) {
   const [container, setContainer] = useState('');
   const [chosen, choose] = useState('');
   const [follow, setFollow] = useState(true);
@@ -21,6 +28,8 @@ export function Logs({ kind, namespace, name, sub }: { kind: Kind; namespace: st
   const [round, setRound] = useState(0);
   const view = useRef<HTMLPreElement>(null);
   const atEnd = useRef(true);
+  const [wrap, setWrap] = useState(true);
+  const id = useId();
   useTask(
     async (signal) => {
       setText([]);
@@ -67,7 +76,12 @@ export function Logs({ kind, namespace, name, sub }: { kind: Kind; namespace: st
         }}
       >
         <label>
-          Container <input value={container} size={10} onInput={(e) => setContainer(e.currentTarget.value)} />
+          Container <input value={container} size={10} list={id} onInput={(e) => setContainer(e.currentTarget.value)} />
+          <datalist id={id}>
+            {containersOf(object).map((c) => (
+              <option key={c} value={c} />
+            ))}
+          </datalist>
         </label>
         <label>
           Last{' '}
@@ -81,7 +95,13 @@ export function Logs({ kind, namespace, name, sub }: { kind: Kind; namespace: st
         <label class="check">
           <input type="checkbox" checked={follow} onChange={(e) => setFollow(e.currentTarget.checked)} /> follow
         </label>
+        <label class="check">
+          <input type="checkbox" checked={wrap} onChange={(e) => setWrap(e.currentTarget.checked)} /> wrap
+        </label>
         <button type="submit">Read again</button>
+        <button type="button" disabled={shown.length === 0} onClick={() => download(`${name}.log`, shown.join('\n') + '\n')}>
+          Download
+        </button>
         <input type="search" aria-label="Filter the log" placeholder="Filter" value={words} onInput={(e) => setWords(e.currentTarget.value)} />
         <span class="gap" />
         <span class="quiet" role="status">
@@ -91,7 +111,7 @@ export function Logs({ kind, namespace, name, sub }: { kind: Kind; namespace: st
       <Problem error={error} title="No log" />
       <pre
         ref={view}
-        class="source log"
+        class={wrap ? 'source log' : 'source log unwrapped'}
         tabIndex={0}
         role="log"
         aria-label="Log"
@@ -104,4 +124,12 @@ export function Logs({ kind, namespace, name, sub }: { kind: Kind; namespace: st
       </pre>
     </>
   );
+}
+
+function download(name: string, text: string): void {
+  const a = document.createElement('a');
+  a.href = URL.createObjectURL(new Blob([text], { type: 'text/plain' }));
+  a.download = name;
+  a.click();
+  setTimeout(() => URL.revokeObjectURL(a.href), 10_000);
 }

@@ -1,41 +1,64 @@
 // A new object.
 
-import { useEffect, useState } from 'preact/hooks';
-import { type Cause, type Obj, post, Refused, type Resource } from './api';
+import { useCallback, useEffect, useMemo, useState } from 'preact/hooks';
+import { type Obj, post, type Resource } from './api';
+import { managerOf } from './apply';
 import { apiVersion, type Kind, pathOf } from './discovery';
-import { type Draft, Editor } from './editor';
+import { type Doc, docOf, filled, settled } from './document';
+import { draftAt, draftKey } from './drafts';
+import { isDirty, isSecretKind, NotSaved, read, useKept } from './edit';
+import { type Change, Editor, type Mode } from './editor';
 import { schemaOf, shapeOf } from './openapi';
 import { go, linkToKind, linkToObject } from './router';
-import { isObj } from './values';
-import { Problem, useApp } from './widgets';
+import { causesOf, isObj } from './values';
+import { useApp } from './widgets';
 
 export function NewView({ kind, namespace }: { kind: Kind; namespace: string }) {
-  const { say } = useApp();
-  const [draft, setDraft] = useState<Draft>(() => ({ object: blank(kind, namespace) }));
-  const [mode, setMode] = useState<'form' | 'yaml'>('form');
+  const { say, session } = useApp();
+  const key = draftKey(session.user.username, kind, namespace, '');
+  const [found] = useState(() => draftAt(key));
+  const [state, setState] = useState<{ doc: Doc; blank: Obj }>(() => {
+    const none = blank(kind, namespace);
+    if (!found) return { doc: docOf(none), blank: none };
+    return { doc: found.object ? { text: found.text, object: found.object, ahead: 'object' } : settled({ text: found.text, object: none, ahead: 'text' }), blank: none };
+  });
+  const [mode, setMode] = useState<Mode>(found?.mode ?? 'form');
   const [error, setError] = useState<unknown>();
   const [busy, setBusy] = useState(false);
+  const { doc } = state;
+  const dirty = isDirty(doc, state.blank);
+  const { survives, forget } = useKept(key, isSecretKind(kind), state, mode, dirty);
+  const change: Change = useCallback((update) => setState((s) => ({ ...s, doc: update(s.doc) })), []);
   // A spec that has to be there is there, so that its form is open.
-  useEffect(() => {
-    void schemaOf(kind).then(
-      ({ schema, resolve }) => {
-        const s = resolve(schema);
-        const spec = s.properties?.['spec'];
-        if (spec && shapeOf(resolve(spec)) === 'object') setDraft((d) => (d.object['spec'] === undefined ? { object: { ...d.object, spec: {} } } : d));
-      },
-      () => setMode('yaml'),
-    );
-  }, [kind]);
-  const causes: Cause[] = error instanceof Refused && error.code === 422 ? error.causes : [];
-  const create = async (e: Event) => {
-    e.preventDefault();
+  const begin = useCallback(
+    () =>
+      schemaOf(kind).then(
+        ({ schema, resolve }) => {
+          const spec = resolve(schema).properties?.['spec'];
+          if (!spec || shapeOf(resolve(spec)) !== 'object') return;
+          setState((s) => {
+            const opened = { ...s.blank, spec: {} };
+            return isDirty(s.doc, s.blank) ? { ...s, blank: opened } : { doc: filled(s.doc, opened), blank: opened };
+          });
+        },
+        () => setMode('yaml'),
+      ),
+    [kind],
+  );
+  useEffect(() => void begin(), [begin]);
+  const causes = useMemo(() => causesOf(error), [error]);
+  const create = async () => {
+    const whole = read(doc);
+    change(() => whole);
+    if (whole.error) return;
     setBusy(true);
     setError(undefined);
     try {
-      const metadata = isObj(draft.object['metadata']) ? draft.object['metadata'] : {};
+      const metadata = isObj(whole.object['metadata']) ? whole.object['metadata'] : {};
       const into = typeof metadata['namespace'] === 'string' ? metadata['namespace'] : namespace || 'default';
-      const path = pathOf(kind, kind.namespaced ? into : undefined, undefined, undefined, { fieldManager: 'annex-console', fieldValidation: 'Strict' });
-      const made = await post<Resource>(path, draft.object);
+      const path = pathOf(kind, kind.namespaced ? into : undefined, undefined, undefined, { fieldManager: managerOf(session.user.username), fieldValidation: 'Strict' });
+      const made = await post<Resource>(path, whole.object);
+      forget();
       say(`${kind.kind} ${made.metadata.name} was created.`);
       go(linkToObject(kind, made.metadata.namespace, made.metadata.name));
     } catch (failure) {
@@ -45,19 +68,37 @@ export function NewView({ kind, namespace }: { kind: Kind; namespace: string }) 
     }
   };
   return (
-    <form onSubmit={(e) => void create(e)} novalidate>
+    <form
+      novalidate
+      onSubmit={(e) => {
+        e.preventDefault();
+        void create();
+      }}
+    >
       <div class="heading">
         <h1>New {kind.kind}</h1>
+        {dirty && <span class="tone open">draft, kept {survives ? 'in this tab' : 'until this page is loaded anew'}</span>}
         <span class="gap" />
         <a class="button" href={linkToKind(kind, namespace)}>
           Cancel
         </a>
-        <button type="submit" class="primary" disabled={busy || !!draft.error}>
+        <button
+          type="button"
+          disabled={busy || !dirty}
+          onClick={() => {
+            forget();
+            setError(undefined);
+            setState((s) => ({ doc: docOf(s.blank), blank: s.blank }));
+          }}
+        >
+          Discard
+        </button>
+        <button type="submit" class="primary" disabled={busy || !!doc.error}>
           Create
         </button>
       </div>
-      <Problem error={error} title="Not created" />
-      <Editor kind={kind} object={draft.object} change={setDraft} causes={causes} creating={true} mode={mode} setMode={setMode} />
+      <NotSaved error={error} causes={causes.length} title="Not created" />
+      <Editor kind={kind} doc={doc} change={change} causes={causes} creating={true} mode={mode} setMode={setMode} submit={() => void create()} />
     </form>
   );
 }

@@ -1,22 +1,25 @@
-// One object: its fields, edited by server-side apply; events, owners, logs, a terminal, actions.
+// One object: its fields and their edit; events, owners, logs, a terminal, actions.
 
 import { type ComponentChildren } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useMemo, useState } from 'preact/hooks';
 import { Action } from './action';
-import { type Cause, events as watch, get, type Obj, pause, reasonOf, Refused, request, type Resource } from './api';
+import { events as watch, get, type Obj, pause, reasonOf, Refused, request, type Resource } from './api';
 import { actions, apiVersion, execOf, type Kind, logsOf, pathOf, readable } from './discovery';
-import { type Draft, Editor, textOf } from './editor';
+import { textOf } from './document';
+import { draftAt, draftKey, dropDraft, hasDraft, keepDraft } from './drafts';
+import { Edit, isSecretKind } from './edit';
 import { Events } from './events';
 import { Graph } from './graph';
+import { History, useHistory } from './history';
 import { Logs } from './logs';
 import { wanted } from './rights';
-import { go, linkToKind, linkToObject } from './router';
+import { go, linkToKind, linkToNew, linkToObject } from './router';
+import { covered, SecretValues } from './secret';
 import { Terminal } from './terminal';
 import { age } from './table';
-import { at, difference, editable, isObj, merged, owned, type Path, same } from './values';
+import { isObj, lastApplied } from './values';
 import { Dialog, Field, Loading, Problem, useApp, useLoaded, useMay, useNow, useTask } from './widgets';
-
-const manager = 'annex-console';
+import './object.css';
 
 // useObject reads an object and follows it.
 function useObject(kind: Kind, namespace: string, name: string): { object?: Resource; gone: boolean; error?: unknown; put: (o: Resource) => void } {
@@ -56,7 +59,7 @@ function useObject(kind: Kind, namespace: string, name: string): { object?: Reso
 }
 
 export function ObjectView({ kind, namespace, name, tab }: { kind: Kind; namespace: string; name: string; tab: string }) {
-  const { kinds } = useApp();
+  const { kinds, session } = useApp();
   const { object, gone, error, put } = useObject(kind, namespace, name);
   const of = (verb: string, sub?: string) => wanted(kind, verb, namespace, name, sub);
   const logs = logsOf(kind);
@@ -65,21 +68,30 @@ export function ObjectView({ kind, namespace, name, tab }: { kind: Kind; namespa
   const mayExec = useMay(exec && of('create', 'exec'));
   const eventKind = kinds.find((k) => k.group === '' && k.resource === 'events');
   const mayEvents = useMay(eventKind && wanted(eventKind, 'list', namespace || 'default'));
+  const history = useHistory(kind, namespace, name);
   const mayEdit = useMay(kind.verbs.includes('patch') ? of('patch') : undefined);
   const mayDelete = useMay(kind.verbs.includes('delete') ? of('delete') : undefined);
   const now = useNow(5000);
   const [deleting, setDeleting] = useState(false);
   const [acting, act] = useState<string>();
-  if (error && !object) return <Problem error={error} title={`${kind.kind} ${name}`} />;
+  if (error && !object)
+    return (
+      <>
+        <Problem error={error} title={`${kind.kind} ${name}`} />
+        {error instanceof Refused && error.code === 404 && <Kept kind={kind} namespace={namespace} name={name} />}
+      </>
+    );
   if (!object) return <Loading what={name} />;
   const m = object.metadata;
+  const drafted = hasDraft(draftKey(session.user.username, kind, namespace, name));
   const tabs: [string, string, boolean][] = [
     ['', 'Object', true],
-    ['edit', 'Edit', mayEdit && !gone],
+    ['edit', drafted ? 'Edit (draft)' : 'Edit', mayEdit && !gone],
     ['logs', 'Logs', mayLog && !gone],
     ['exec', 'Terminal', mayExec && !gone],
     ['events', 'Events', mayEvents],
     ['owners', 'Owners', true],
+    ['history', 'History', history],
     ...readable(kind).map((s): [string, string, boolean] => ['read-' + s.name, s.name, !gone]),
   ];
   const current = tabs.find(([id, , there]) => id === tab && there)?.[0] ?? '';
@@ -118,6 +130,7 @@ export function ObjectView({ kind, namespace, name, tab }: { kind: Kind; namespa
         )}
       </dl>
       <Progress object={object} />
+      {gone && <Kept kind={kind} namespace={namespace} name={name} />}
       <nav class="tabs" aria-label="Parts">
         {tabs
           .filter(([, , there]) => there)
@@ -127,9 +140,10 @@ export function ObjectView({ kind, namespace, name, tab }: { kind: Kind; namespa
             </a>
           ))}
       </nav>
-      {current === '' && <Shown object={object} />}
+      {current === '' && <Shown kind={kind} object={object} />}
       {current === 'edit' && <Edit kind={kind} namespace={namespace} name={name} object={object} put={put} />}
       {current === 'events' && eventKind && <Events kind={eventKind} object={object} namespace={namespace} />}
+      {current === 'history' && <History kind={kind} namespace={namespace} name={name} object={object} put={put} />}
       {current === 'owners' && <Graph kind={kind} object={object} namespace={namespace} />}
       {current === 'logs' && logs && <Logs kind={kind} namespace={namespace} name={name} sub={logs.name} object={object} />}
       {current === 'exec' && <Terminal kind={kind} namespace={namespace} name={name} object={object} />}
@@ -185,20 +199,59 @@ function Progress({ object }: { object: Resource }) {
   );
 }
 
-function Shown({ object }: { object: Resource }) {
-  const [managed, setManaged] = useState(false);
-  const { managedFields: _, ...metadata } = object.metadata;
+function Shown({ kind, object }: { kind: Kind; object: Resource }) {
+  const [all, setAll] = useState(false);
+  const text = useMemo(() => {
+    const shown = (isSecretKind(kind) ? covered(object as unknown as Obj) : object) as Resource;
+    if (all) return textOf(shown);
+    const { managedFields: _, annotations, ...metadata } = shown.metadata;
+    const { [lastApplied]: __, ...rest } = annotations ?? {};
+    return textOf({ ...shown, metadata: { ...metadata, ...(Object.keys(rest).length > 0 ? { annotations: rest } : {}) } });
+  }, [kind, object, all]);
   return (
     <>
+      {isSecretKind(kind) && <SecretValues object={object as unknown as Obj} />}
       <div class="tools">
         <label class="check">
-          <input type="checkbox" checked={managed} onChange={(e) => setManaged(e.currentTarget.checked)} /> with managed fields
+          <input type="checkbox" checked={all} onChange={(e) => setAll(e.currentTarget.checked)} /> with managed fields{object.metadata.annotations?.[lastApplied] !== undefined && ' and what kubectl applied last'}
         </label>
       </div>
       <pre class="source" tabIndex={0} aria-label="The object as YAML">
-        {textOf(managed ? object : { ...object, metadata })}
+        {text}
       </pre>
     </>
+  );
+}
+
+// Kept is a draft of an object that is there no more.
+function Kept({ kind, namespace, name }: { kind: Kind; namespace: string; name: string }) {
+  const { session } = useApp();
+  const key = draftKey(session.user.username, kind, namespace, name);
+  const [draft, setDraft] = useState(() => draftAt(key));
+  if (!draft) return null;
+  return (
+    <div class="note" role="status">
+      You have a draft of it.{' '}
+      <button
+        type="button"
+        onClick={() => {
+          keepDraft(draftKey(session.user.username, kind, namespace, ''), draft, isSecretKind(kind));
+          dropDraft(key);
+          go(linkToNew(kind, namespace));
+        }}
+      >
+        Create it anew
+      </button>{' '}
+      <button
+        type="button"
+        onClick={() => {
+          dropDraft(key);
+          setDraft(undefined);
+        }}
+      >
+        Discard
+      </button>
+    </div>
   );
 }
 
@@ -225,144 +278,6 @@ function Read({ kind, namespace, name, sub }: { kind: Kind; namespace: string; n
         </pre>
       )}
     </>
-  );
-}
-
-// send carries out an edit. What is set and changed is applied, together with what the console has applied
-// before; an edit that takes fields away, which are perhaps others', is a patch of the revision that the
-// user has seen instead, because an apply takes away only what is its own.
-async function send(kind: Kind, namespace: string, name: string, base: Resource, draft: Obj, force: boolean, dryRun: boolean): Promise<Resource> {
-  const before = editable(base);
-  const { set, gone } = difference(before, draft);
-  const parameters = { fieldManager: manager, fieldValidation: 'Strict', dryRun: dryRun ? 'All' : undefined };
-  const own = owned(base, manager);
-  const isGone = (path: Path) => gone.some((g) => same(g, path));
-  const othersToo = gone.filter((g) => at(own, g) === undefined || base.metadata.managedFields?.some((m) => m.manager !== manager && has(m.fieldsV1, g)));
-  let body: Obj;
-  let contentType: string;
-  if (othersToo.length > 0) {
-    body = { ...set, metadata: { ...(isObj(set['metadata']) ? set['metadata'] : {}), resourceVersion: base.metadata.resourceVersion ?? '' } };
-    for (const path of gone) body = nulled(body, path);
-    contentType = 'application/merge-patch+json';
-  } else {
-    const kept = prune(own, [], isGone);
-    body = merged(merged(kept, set), { apiVersion: apiVersion(kind), kind: kind.kind, metadata: { name, ...(namespace ? { namespace } : {}) } });
-    contentType = 'application/apply-patch+yaml';
-  }
-  const force_ = contentType.startsWith('application/apply') && force ? 'true' : undefined;
-  const response = await request(pathOf(kind, namespace, name, undefined, { ...parameters, force: force_ }), { method: 'PATCH', contentType, body: JSON.stringify(body) });
-  return (await response.json()) as Resource;
-}
-
-function has(fields: Obj | undefined, path: Path): boolean {
-  let f: unknown = fields;
-  for (const step of path) f = isObj(f) ? f['f:' + step] : undefined;
-  return f !== undefined;
-}
-
-function nulled(object: Obj, path: Path): Obj {
-  const [step, ...rest] = path as [string, ...Path];
-  const inner = object[step];
-  return { ...object, [step]: rest.length === 0 ? null : nulled(isObj(inner) ? inner : {}, rest) };
-}
-
-function prune(object: Obj, path: Path, isGone: (path: Path) => boolean): Obj {
-  return Object.fromEntries(
-    Object.entries(object)
-      .filter(([name]) => !isGone([...path, name]))
-      .map(([name, value]) => [name, isObj(value) ? prune(value, [...path, name], isGone) : value]),
-  );
-}
-
-function Edit({ kind, namespace, name, object, put }: { kind: Kind; namespace: string; name: string; object: Resource; put: (o: Resource) => void }) {
-  const { say } = useApp();
-  const [base, setBase] = useState(object);
-  const [draft, setDraft] = useState<Draft>(() => ({ object: editable(object) }));
-  const [mode, setMode] = useState<'form' | 'yaml'>('form');
-  const [error, setError] = useState<unknown>();
-  const [busy, setBusy] = useState(false);
-  const dirty = !same(editable(base), draft.object) || !!draft.error;
-  const dirtyNow = useRef(dirty);
-  dirtyNow.current = dirty;
-  const stale = base.metadata.resourceVersion !== object.metadata.resourceVersion && !same(editable(base), editable(object));
-  // While nothing is edited, the editor shows what is there.
-  useEffect(() => {
-    if (dirtyNow.current) return;
-    setBase(object);
-    setDraft((d) => (same(d.object, editable(object)) ? d : { object: editable(object) }));
-  }, [object]);
-  const save = async (force: boolean) => {
-    setBusy(true);
-    setError(undefined);
-    try {
-      try {
-        await send(kind, namespace, name, base, draft.object, force, true);
-      } catch (failure) {
-        // What the console has made without an apply, with a create say, is its own.
-        if (!(failure instanceof Refused && failure.isConflictOfManagers && failure.causes.every((c) => c.message?.startsWith(`conflict with "${manager}"`)))) throw failure;
-        force = true;
-      }
-      const saved = await send(kind, namespace, name, base, draft.object, force, false);
-      setBase(saved);
-      setDraft({ object: editable(saved) });
-      put(saved);
-      say(`${kind.kind} ${name} was saved.`);
-    } catch (failure) {
-      setError(failure);
-    } finally {
-      setBusy(false);
-    }
-  };
-  const causes: Cause[] = error instanceof Refused && error.code === 422 ? error.causes : [];
-  const conflict = error instanceof Refused && error.isConflictOfManagers ? error : undefined;
-  return (
-    <form
-      novalidate
-      onSubmit={(e) => {
-        e.preventDefault();
-        void save(false);
-      }}
-    >
-      <div class="tools">
-        <button type="submit" class="primary" disabled={busy || !dirty || !!draft.error}>
-          Save
-        </button>
-        <button
-          type="button"
-          disabled={busy || !dirty}
-          onClick={() => {
-            setBase(object);
-            setDraft({ object: editable(object) });
-            setError(undefined);
-          }}
-        >
-          Discard
-        </button>
-        {stale && dirty && (
-          <span class="tone open" role="status">
-            it has been changed meanwhile; what you have not edited stays as it is there
-          </span>
-        )}
-      </div>
-      {conflict ? (
-        <div class="problem" role="alert">
-          <strong>Others manage what you have changed</strong>
-          <ul>
-            {conflict.causes.map((c) => (
-              <li>
-                <code>{c.field}</code> {c.message}
-              </li>
-            ))}
-          </ul>
-          <p>
-            They will change it back, or fail, when they apply it again. <button type="button" class="danger" disabled={busy} onClick={() => void save(true)}>Take over</button>
-          </p>
-        </div>
-      ) : (
-        <Problem error={error} title={error instanceof Refused && error.code === 409 ? 'It has been changed meanwhile' : 'Not saved'} />
-      )}
-      <Editor kind={kind} object={draft.object} change={setDraft} causes={causes} creating={false} mode={mode} setMode={setMode} />
-    </form>
   );
 }
 

@@ -1,6 +1,7 @@
 // Who is signed in, and by what: a session of the login, a token, or a certificate of the browser.
 
 import { get, post, Refused, request, setToken } from './api';
+import { forgetDrafts } from './drafts';
 import { forgetSchemas } from './openapi';
 import { forget } from './rights';
 
@@ -118,6 +119,7 @@ export async function signOut(session: Session): Promise<void> {
   setToken('');
   sessionStorage.removeItem(kept);
   forget();
+  forgetDrafts();
   forgetSchemas();
   if (session.means === 'session') await request('/oauth/session', { method: 'DELETE', anonymous: true, headers: { 'X-Annex-Session': '1' } }).catch(() => {});
 }

@@ -1,8 +1,9 @@
 // A command in an object, in a terminal: the protocol of kubectl exec over a WebSocket.
 
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import { currentToken, type Resource, type Status } from './api';
 import { type Kind, pathOf } from './discovery';
+import { containersOf } from './logs';
 
 // A browser cannot add headers to a WebSocket, and so the token goes as Kubernetes' subprotocol.
 function protocols(): string[] {
@@ -26,12 +27,13 @@ export function words(line: string): string[] {
   return [...line.matchAll(/"([^"]*)"|'([^']*)'|(\S+)/g)].map((m) => m[1] ?? m[2] ?? m[3] ?? '');
 }
 
-export function Terminal({ kind, namespace, name }: { kind: Kind; namespace: string; name: string; object: Resource }) {
+export function Terminal({ kind, namespace, name, object }: { kind: Kind; namespace: string; name: string; object: Resource }) {
   const [command, setCommand] = useState('sh');
   const [container, setContainer] = useState('');
   const [round, setRound] = useState(0);
   const [state, setState] = useState('');
   const host = useRef<HTMLDivElement>(null);
+  const id = useId();
   useEffect(() => {
     if (round === 0 || !host.current) return;
     const box = host.current;
@@ -117,7 +119,12 @@ export function Terminal({ kind, namespace, name }: { kind: Kind; namespace: str
           Command <input value={command} required onInput={(e) => setCommand(e.currentTarget.value)} />
         </label>
         <label>
-          Container <input value={container} size={10} onInput={(e) => setContainer(e.currentTarget.value)} />
+          Container <input value={container} size={10} list={id} onInput={(e) => setContainer(e.currentTarget.value)} />
+          <datalist id={id}>
+            {containersOf(object).map((c) => (
+              <option key={c} value={c} />
+            ))}
+          </datalist>
         </label>
         <button type="submit" class="primary">
           {round ? 'Run again' : 'Run'}

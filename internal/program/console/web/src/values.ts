@@ -1,6 +1,6 @@
 // Values at paths, and what differs between two objects.
 
-import { type Cause, type Json, type Obj, type Resource } from './api';
+import { type Cause, Refused, type Obj, type Resource } from './api';
 
 export type Path = (string | number)[];
 
@@ -9,8 +9,13 @@ export function isObj(v: unknown): v is Obj {
 }
 
 export function at(value: unknown, path: Path): unknown {
-  for (const step of path) value = value === null || value === undefined ? undefined : (value as Record<string | number, unknown>)[step];
+  for (const step of path) value = own(value, step);
   return value;
+}
+
+// own reads what an object has itself: constructor is no field of one without it.
+export function own(value: unknown, name: string | number): unknown {
+  return typeof value === 'object' && value !== null && Object.hasOwn(value, name) ? (value as Record<string | number, unknown>)[name] : undefined;
 }
 
 // withAt returns a copy with another value at a path; undefined takes it away.
@@ -24,14 +29,14 @@ export function withAt<T>(value: T, path: Path, to: unknown): T {
     return list as T;
   }
   const object: Record<string, unknown> = isObj(value) ? { ...value } : {};
-  const inner = withAt(object[step], rest, to);
+  const inner = withAt(own(object, step), rest, to);
   if (inner === undefined) delete object[step];
   else set(object, step, inner);
   return object as T;
 }
 
 // set is safe for names such as __proto__, which an object may have.
-function set(object: Record<string, unknown>, name: string, value: unknown): void {
+export function set(object: Record<string, unknown>, name: string, value: unknown): void {
   Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
 }
 
@@ -45,61 +50,21 @@ export function same(a: unknown, b: unknown): boolean {
   return false;
 }
 
-// difference finds what was set or changed, and which paths are gone. Lists count as a whole.
-export function difference(before: unknown, after: unknown): { set: Obj; gone: Path[] } {
-  const gone: Path[] = [];
-  const walk = (a: Obj, b: Obj, path: Path): Obj => {
-    const changed: Obj = {};
-    for (const [name, value] of Object.entries(b)) {
-      const old = Object.hasOwn(a, name) ? a[name] : undefined;
-      if (same(old, value)) continue;
-      if (isObj(old) && isObj(value)) {
-        const inner = walk(old, value, [...path, name]);
-        if (Object.keys(inner).length > 0) set(changed, name, inner);
-      } else set(changed, name, value);
-    }
-    for (const name of Object.keys(a)) if (!Object.hasOwn(b, name)) gone.push([...path, name]);
-    return changed;
-  };
-  return { set: walk(isObj(before) ? before : {}, isObj(after) ? after : {}, []), gone };
-}
+// What kubectl keeps of its applies is nothing to look at or to edit.
+export const lastApplied = 'kubectl.kubernetes.io/last-applied-configuration';
 
-// merged lays one object over another; lists are replaced.
-export function merged(under: Obj, over: Obj): Obj {
-  const all: Obj = { ...under };
-  for (const [name, value] of Object.entries(over)) {
-    const old = Object.hasOwn(all, name) ? all[name] : undefined;
-    set(all, name, isObj(old) && isObj(value) ? merged(old, value) : value);
-  }
-  return all;
-}
-
-// owned picks out of an object what a field manager has applied before, so that applying anew does not
-// give it up. Lists count as a whole.
-export function owned(object: Resource, manager: string): Obj {
-  const entry = object.metadata.managedFields?.find((m) => m.manager === manager && m.operation === 'Apply' && !m.subresource);
-  const pick = (fields: Obj, value: unknown): Json | undefined => {
-    const names = Object.keys(fields).filter((f) => f.startsWith('f:'));
-    if (!isObj(value) || names.length === 0) return value as Json | undefined;
-    const picked: Obj = {};
-    for (const f of names) {
-      const name = f.slice(2);
-      if (!Object.hasOwn(value, name)) continue;
-      const inner = pick(fields[f] as Obj, value[name]);
-      if (inner !== undefined) set(picked, name, inner);
-    }
-    return picked;
-  };
-  return entry?.fieldsV1 ? (pick(entry.fieldsV1, object) as Obj) : {};
-}
-
-// editable is what of an object a person edits: not its status, nor what the server keeps.
+// editable is what of an object a person edits: not its status, nor what the server and kubectl keep.
 export function editable(object: Resource): Obj {
   const { status: _, metadata, ...rest } = object as unknown as Obj & { metadata: Obj };
   const kept: Obj = {};
   for (const name of ['name', 'generateName', 'namespace', 'labels', 'annotations', 'finalizers', 'ownerReferences']) {
     const value = metadata[name];
     if (value !== undefined) kept[name] = value;
+  }
+  if (isObj(kept['annotations']) && Object.hasOwn(kept['annotations'], lastApplied)) {
+    const { [lastApplied]: _, ...annotations } = kept['annotations'];
+    if (Object.keys(annotations).length > 0) kept['annotations'] = annotations;
+    else delete kept['annotations'];
   }
   const { apiVersion, kind, ...others } = rest as Obj;
   return { ...(apiVersion ? { apiVersion } : {}), ...(kind ? { kind } : {}), metadata: kept, ...others };
@@ -113,6 +78,19 @@ export function pathOfField(field: string): Path {
     else path.push(/^\d+$/.test(m[1]!) ? Number(m[1]) : m[1]!.replace(/^"(.*)"$/, '$1'));
   }
   return path;
+}
+
+// causesOf are the causes of a refusal, each once. A cause without a field is written with the field <nil> by some
+// servers.
+export function causesOf(error: unknown): Cause[] {
+  if (!(error instanceof Refused) || error.isConflictOfManagers) return [];
+  const found = new Map<string, Cause>();
+  for (const { field, message, reason } of error.causes) {
+    const named = field && field !== '<nil>' ? field : undefined;
+    const text = (message ?? reason ?? '').replace(/^<nil>: /, '').replace(/^Invalid value: (null|<nil>): /, '');
+    found.set(`${named}\n${text}`, { ...(named ? { field: named } : {}), message: text, ...(reason ? { reason } : {}) });
+  }
+  return [...found.values()];
 }
 
 export function causesAt(causes: Cause[], path: Path): Cause[] {

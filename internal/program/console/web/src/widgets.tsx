@@ -100,7 +100,7 @@ export function Loading({ what }: { what: string }) {
 }
 
 // Dialog is the browser's own, which keeps the keyboard inside and closes at Escape.
-export function Dialog({ title, children, close }: { title: string; children: ComponentChildren; close: () => void }) {
+export function Dialog({ title, children, close, wide }: { title: string; children: ComponentChildren; close: () => void; wide?: boolean }) {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();
   // Before it is painted: a key that is pressed at once is the dialog's.
@@ -110,7 +110,7 @@ export function Dialog({ title, children, close }: { title: string; children: Co
     return () => dialog?.close();
   }, []);
   return (
-    <dialog ref={ref} aria-labelledby={id} onCancel={(e) => (e.preventDefault(), close())}>
+    <dialog ref={ref} class={wide ? 'wide' : ''} aria-labelledby={id} onCancel={(e) => (e.preventDefault(), close())}>
       <h2 id={id}>{title}</h2>
       {children}
     </dialog>

@@ -2,52 +2,12 @@
 // which they do it. make browser runs it.
 //
 //   node browser.mjs FOLDER [folder for screenshots]
-//
-// FOLDER has the programs cicd, annex, theatre (of e2e) and kubectl.
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
-import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { appendFileSync, readdirSync, readlinkSync } from 'node:fs';
 import { createServer } from 'node:http';
-import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
-import puppeteer from 'puppeteer-core';
-
-const [programs, shots] = process.argv.slice(2).map((path) => resolve(path));
-const chromium = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
-if (!chromium) {
-  console.log('chromium is not installed: the console is not tested in a browser (Debian: apt-get install chromium)');
-  process.exit(0);
-}
-const dir = mkdtempSync(join(tmpdir(), 'console-'));
-const token = { ada: 'ada-0123456789abcdef', vic: 'vic-0123456789abcdef' };
-writeFileSync(join(dir, 'tokens.csv'), `${token.ada},ada,1,"system:masters"\n${token.vic},vic,2,"viewers"\n`, { mode: 0o600 });
-const password = { grace: 'correct horse battery', jane: 'staple of the day' };
-
-const servers = [];
-
-// serve begins a server, and says where it is and how kubectl asks it.
-async function serve(program, prepare = () => {}) {
-  const home = join(dir, program);
-  mkdirSync(join(home, 'tmp'), { recursive: true });
-  prepare(home);
-  const running = spawn(join(programs, program), ['serve', '--data-dir', join(home, 'data'), '--secure-port', '0', '--token-auth-file', join(dir, 'tokens.csv')], { cwd: home, env: { ...process.env, TMPDIR: join(home, 'tmp') } });
-  servers.push(running);
-  let printed = '';
-  let log = '';
-  running.stderr.on('data', (d) => (log += d));
-  const base = await new Promise((ready, reject) => {
-    running.stdout.on('data', (d) => {
-      printed += d;
-      const m = printed.match(/^console: (https:\S+)\/console\/$/m);
-      if (m && printed.includes('try: ')) ready(m[1]);
-    });
-    running.on('exit', (code) => reject(new Error(`${program} has ended with ${code}:\n${printed}${log}`)));
-    setTimeout(() => reject(new Error(`${program} is not ready:\n${printed}${log}`)), 60_000).unref();
-  });
-  const kubectl = (args, input) => execFileSync(join(programs, 'kubectl'), ['--kubeconfig', join(home, 'data', 'kubeconfig'), ...args], { input, encoding: 'utf8', stdio: ['pipe', 'pipe', 'pipe'] });
-  return { home, base, kubectl };
-}
+import { join } from 'node:path';
+import { accessible, at, base, byPassword, evil, field, fill, open, page, password, patience, press, programs, rows, rowsAre, run, saved, see, serve, shot, signIn, token, unharmed, unseen, write, yaml } from './shared.mjs';
 
 const cicd = await serve('cicd');
 const theatre = await serve('theatre');
@@ -57,83 +17,8 @@ const plane = await serve('annex', (home) => {
     execFileSync(join(programs, 'annex'), ['user', 'passwd', name, '--data-dir', join(home, 'data'), ...groups], { input: password[name] + '\n', stdio: ['pipe', 'pipe', 'pipe'] });
 });
 const { kubectl } = cicd;
-let base = cicd.base; // of the server whose page is open
 const service = (name, spec = { instanceamount: 1, instancecpu: 1 }, metadata = {}) =>
   JSON.stringify({ apiVersion: 'autobusi.group.cicd/v1alpha', kind: 'JenkinsService', metadata: { name, namespace: 'default', ...metadata }, spec });
-
-// What would run if it were markup, an expression or a link.
-const evil = `<img src=x onerror="console.log('XSS img')"><script>console.log('XSS script')</script>"'>{{7*7}}\${7*7}[link](javascript:console.log('XSS'))<svg onload="console.log('XSS svg')">`;
-const unharmed = async () => {
-  assert.equal(await page.evaluate(() => document.querySelectorAll('#app script, #app img, #app iframe, #app object, #app [onerror], #app [onload], a[href^="javascript:"]').length), 0, 'markup of an object is in the page');
-  assert.equal(await page.evaluate(() => ({}).polluted), undefined);
-};
-
-const browser = await puppeteer.launch({ executablePath: chromium, headless: true, acceptInsecureCerts: true, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
-const patience = { timeout: 15_000 };
-const wrong = []; // what a browser complains of, of all pages
-let page;
-
-async function open(path = '/console/', server = cicd) {
-  base = server.base;
-  const context = await browser.createBrowserContext();
-  page = await context.newPage();
-  await page.setViewport({ width: 1280, height: 800 });
-  page.on('pageerror', (e) => wrong.push(`error in the page: ${e.message}`));
-  page.on('console', (m) => {
-    const text = m.text();
-    if (/Content.Security.Policy/i.test(text)) wrong.push(`policy: ${text}`);
-    if (text.startsWith('XSS')) wrong.push(text);
-  });
-  page.on('dialog', (d) => {
-    wrong.push(`a dialog: ${d.message()}`);
-    void d.dismiss();
-  });
-  page.on('request', (r) => {
-    if (!r.url().startsWith(server.base) && !r.url().startsWith('data:') && !r.url().startsWith(server.base.replace('https', 'wss'))) wrong.push(`a request elsewhere: ${r.url()}`);
-  });
-  await page.goto(base + path, { waitUntil: 'domcontentloaded' });
-}
-const see = (text, selector = 'body') =>
-  page.waitForFunction((t, s) => [...document.querySelectorAll(s)].some((e) => (e.innerText ?? e.textContent).includes(t)), patience, text, selector).catch(async () => {
-    throw new Error(`${selector} does not show ${JSON.stringify(text)}, but\n${await page.evaluate(() => document.body.innerText)}`);
-  });
-const unseen = (text, selector = 'body') =>
-  page.waitForFunction((t, s) => ![...document.querySelectorAll(s)].some((e) => e.innerText.includes(t)), patience, text, selector);
-const press = (name, role = 'button') => page.locator(`::-p-aria([name="${name}"][role="${role}"])`).setTimeout(patience.timeout).click();
-const fill = (name, text) => page.locator(`::-p-aria([name="${name}"])`).setTimeout(patience.timeout).fill(text);
-// field finds what a label is of, whatever marks the label has.
-const field = async (label) => {
-  const id = await (await page.waitForFunction((t) => [...document.querySelectorAll('.form label')].find((l) => l.textContent.replace(' *', '') === t)?.htmlFor, patience, label)).jsonValue();
-  return page.locator(`[id="${id}"]`).setTimeout(patience.timeout);
-};
-const at = (hash) => page.evaluate((h) => (location.hash = h), hash);
-const shot = async (name) => {
-  if (!shots) return;
-  mkdirSync(shots, { recursive: true });
-  await page.screenshot({ path: join(shots, name + '.png') });
-};
-const signIn = async (who) => {
-  await fill('Token', who);
-  await press('Sign in with the token');
-  await page.waitForSelector('nav.side', patience);
-};
-const byPassword = async (who, text = password[who]) => {
-  await fill('User name', who);
-  await fill('Password', text);
-  await press('Sign in');
-};
-const rows = () => page.$$eval('tbody tr', (all) => all.map((tr) => [...tr.querySelectorAll('td')].map((td) => td.textContent.trim())));
-const rowsAre = (want, column = 0) =>
-  page.waitForFunction((w, c) => JSON.stringify([...document.querySelectorAll('tbody tr')].map((tr) => tr.querySelectorAll('td')[c]?.textContent.trim())) === w, patience, JSON.stringify(want), column).catch(async () => {
-    throw new Error(`the rows are ${JSON.stringify(await rows())}, want ${JSON.stringify(want)}`);
-  });
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const accessible = async (what) => {
-  // By the protocol, which the policy of the page is not asked about.
-  await page.evaluate(axe);
-  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'] }));
-  assert.deepEqual(violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => n.target + ' ' + (n.failureSummary ?? '')).slice(0, 3).join('; ')}`), [], `${what} is not accessible`);
-};
 
 const list = '#/k/autobusi.group.cicd/v1alpha/jenkinsservices';
 const pizzas = '#/k/shop.example.com/v1/pizzas';
@@ -141,7 +26,7 @@ const object = (name, tab = '') => `#/o/autobusi.group.cicd/v1alpha/jenkinsservi
 
 const steps = {
   async 'a wrong token is refused, a right one signs in'() {
-    await open();
+    await open('/console/', cicd);
     await see('Token');
     await accessible('the sign-in');
     await shot('sign-in');
@@ -193,47 +78,26 @@ const steps = {
   async 'an edit as YAML names the line of a mistake, and is applied when it is right'() {
     await at(object('made', 'edit'));
     await press('YAML');
-    const text = () => page.$eval('textarea[aria-label=YAML]', (e) => e.value);
-    const type = (t) => page.locator('textarea[aria-label=YAML]').fill(t);
-    const before = await text();
-    await type(before.replace('instanceamount: 1', 'instanceamount: 77'));
-    await press('Save');
+    const before = await yaml();
+    await write(before.replace('instanceamount: 1', 'instanceamount: 77'));
+    await press('Review and save');
     await page.waitForSelector('.causes button', patience);
     const line = before.split('\n').findIndex((l) => l.includes('instanceamount')) + 1;
     assert.equal(await page.$eval('.causes button', (e) => e.textContent), `line ${line}`);
-    await type(before.replace('instancecpu: 1', 'instancecpu: ['));
-    await page.waitForFunction(() => [...document.querySelectorAll('button')].find((b) => b.textContent.trim() === 'Save').disabled, patience);
-    await type(before.replace('instancecpu: 1', 'instancecpu: 2'));
-    await press('Save');
-    await see('was saved');
+    await write(before.replace('instancecpu: 1', 'instancecpu: ['));
+    await page.waitForFunction(() => [...document.querySelectorAll('button')].find((b) => b.textContent.trim() === 'Review and save').disabled, patience);
+    await write(before.replace('instancecpu: 1', 'instancecpu: 2'));
+    await saved();
     const managers = JSON.parse(kubectl(['get', 'js', 'made', '-o', 'json', '--show-managed-fields'])).metadata.managedFields;
-    assert.ok(managers.some((m) => m.manager === 'annex-console' && m.operation === 'Apply' && JSON.stringify(m.fieldsV1).includes('f:instancecpu')), JSON.stringify(managers));
-  },
-  async 'what another manages is a conflict, and can be taken over'() {
-    kubectl(['apply', '--server-side', '--field-manager=pipeline', '--force-conflicts', '-f', '-'], service('made', { instanceamount: 2, instancecpu: 3 }));
-    await at(object('made'));
-    await see('instancecpu: 3', 'pre');
-    await at(object('made', 'edit'));
-    await (await field('instancecpu')).fill('1');
-    await press('Save');
-    await see('pipeline', '.problem');
-    await see('.spec.instancecpu', '.problem');
-    assert.equal(kubectl(['get', 'js', 'made', '-o', 'jsonpath={.spec.instancecpu}']), '3');
-    await shot('conflict');
-    await press('Take over');
-    await page.waitForFunction(() => !document.querySelector('.problem'), patience);
-    await see('was saved');
-    assert.equal(kubectl(['get', 'js', 'made', '-o', 'jsonpath={.spec.instancecpu}']), '1');
+    assert.ok(managers.some((m) => m.manager === 'annex-console:ada' && m.operation === 'Apply' && JSON.stringify(m.fieldsV1).includes('f:instancecpu')), JSON.stringify(managers));
   },
   async 'an edit that takes a field away of another manager does so'() {
     kubectl(['label', 'js', 'made', 'team=a', 'tier=b']);
     await at(object('made', 'edit'));
     await press('YAML');
-    await page.waitForFunction(() => document.querySelector('textarea[aria-label=YAML]').value.includes('tier: b'), patience);
-    const text = await page.$eval('textarea[aria-label=YAML]', (e) => e.value);
-    await page.locator('textarea[aria-label=YAML]').fill(text.replace(/ *tier: b\n/, ''));
-    await press('Save');
-    await see('was saved');
+    await see('tier: b', '.cm-content');
+    await write((await yaml()).replace(/ *tier: b\n/, ''));
+    await saved();
     assert.equal(kubectl(['get', 'js', 'made', '-o', 'jsonpath={.metadata.labels}']), '{"team":"a"}');
   },
   async 'an action is a button with a form, and changes what the page shows'() {
@@ -358,7 +222,7 @@ const steps = {
   async 'a user with few rights is offered what it may do'() {
     kubectl(['create', 'role', 'looker', '--verb=get,list,watch', '--resource=jenkinsservices.autobusi.group.cicd', '-n', 'default']);
     kubectl(['create', 'rolebinding', 'looker', '--role=looker', '--user=vic', '-n', 'default']);
-    await open();
+    await open('/console/', cicd);
     await signIn(token.vic);
     await fill('Namespace', 'default');
     await page.keyboard.press('Enter');
@@ -375,7 +239,7 @@ const steps = {
     assert.equal(await page.evaluate(() => sessionStorage.length), 0);
   },
   async 'Swagger UI is signed in as the console is'() {
-    await open();
+    await open('/console/', cicd);
     await signIn(token.ada);
     await page.goto(base + '/swagger-ui/#apis/autobusi.group.cicd/v1alpha', { waitUntil: 'domcontentloaded' });
     await see('autobusi', '#swagger');
@@ -623,30 +487,4 @@ function targetOf(link) {
   }
 }
 
-let failed = 0;
-try {
-  for (const [name, run] of Object.entries(steps)) {
-    const begun = Date.now();
-    try {
-      await run();
-      assert.deepEqual(wrong.splice(0), [], 'what the browser complains of');
-      console.log(`ok    ${name} (${Date.now() - begun} ms)`);
-    } catch (error) {
-      failed++;
-      console.log(`FAIL  ${name}\n${error instanceof Error ? error.message : error}\n`);
-      await shot('failed-' + failed);
-      if (!page) break;
-    }
-  }
-} finally {
-  await browser.close();
-  for (const running of servers) running.kill('SIGINT');
-  await Promise.all(servers.map((running) => new Promise((r) => (running.exitCode !== null ? r() : running.on('exit', r)))));
-  rmSync(dir, { recursive: true, force: true });
-}
-console.log(failed ? `${failed} of ${Object.keys(steps).length} steps failed` : `${Object.keys(steps).length} steps in ${await browserName()}`);
-process.exit(failed ? 1 : 0);
-
-async function browserName() {
-  return execFileSync(chromium, ['--version'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
-}
+await run(steps);
