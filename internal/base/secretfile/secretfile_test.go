@@ -19,9 +19,11 @@ func TestCheck_modes(t *testing.T) {
 		0o600: "",
 		0o640: "",
 		0o660: "",
-		0o604: "the file has tokens and is readable or writable by every user of this machine (mode 0604): chmod it to 600",
+		0o604: "(mode 0604): chmod it to 600",
 		0o602: "(mode 0602)",
 		0o644: "(mode 0644)",
+		0o664: "(mode 0664)",
+		0o646: "(mode 0646)",
 	} {
 		path := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -37,6 +39,16 @@ func TestCheck_modes(t *testing.T) {
 		err = secretfile.Check(info, "tokens")
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%04o: %v, not %q", mode, err, want)
+		}
+		warning, err := secretfile.CheckChanges(info, "tokens")
+		switch {
+		case mode&0o002 != 0:
+			if err == nil || !strings.Contains(err.Error(), "writable by every user") || !strings.Contains(err.Error(), want) ||
+				warning != "" {
+				t.Errorf("%04o, that others may change: %v, with the warning %q", mode, err, warning)
+			}
+		case err != nil || (warning == "") != (want == "") || want != "" && !strings.Contains(warning, "chmod it to 600"):
+			t.Errorf("%04o, that others may not change: %v, with the warning %q", mode, err, warning)
 		}
 	}
 }

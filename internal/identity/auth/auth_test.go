@@ -14,10 +14,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/union"
+
+	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/identity/certs"
 	"github.com/annexapi/annex/internal/testing/testwait"
@@ -241,7 +244,7 @@ func TestNewAuthorizer(t *testing.T) {
 	}
 }
 
-func TestTokenFile_readableByOthers_isRefused(t *testing.T) {
+func TestTokenFile_openToOthers_isRefusedOrWarnedOf(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there are no modes")
 	}
@@ -249,16 +252,72 @@ func TestTokenFile_readableByOthers_isRefused(t *testing.T) {
 	if err := os.WriteFile(path, []byte("secret,alice,1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for mode, allowed := range map[os.FileMode]bool{0o600: true, 0o640: true, 0o400: true, 0o644: false, 0o604: false, 0o602: false} {
-		if err := os.Chmod(path, mode); err != nil {
+	// Git checks files out with 0644 or 0664, by the umask.
+	for _, test := range []struct {
+		mode     os.FileMode
+		log, err string
+	}{
+		{0o600, "", ""},
+		{0o640, "", ""},
+		{0o400, "", ""},
+		{0o644, "readable by every user of this machine (mode 0644): chmod it to 600", ""},
+		{0o664, "readable by every user of this machine (mode 0664): chmod it to 600", ""},
+		{0o604, "(mode 0604)", ""},
+		{0o602, "", "writable by every user of this machine (mode 0602): chmod it to 600"},
+		{0o666, "", "(mode 0666)"},
+	} {
+		if err := os.Chmod(path, test.mode); err != nil {
 			t.Fatal(err)
 		}
-		_, err := OpenTokenFile(path)
-		if allowed && err != nil {
-			t.Errorf("mode %04o: %v", mode, err)
+		logged := captureLog(t)
+		f, err := OpenTokenFile(path)
+		if (err == nil) != (test.err == "") || err != nil && (!strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(),
+			path)) {
+			t.Errorf("mode %04o: got %v, want %q", test.mode, err, test.err)
 		}
-		if !allowed && (err == nil || !strings.Contains(err.Error(), "chmod it to 600") || !strings.Contains(err.Error(), path)) {
-			t.Errorf("mode %04o: got %v", mode, err)
+		if err == nil {
+			// It is the same warning, until the mode changes.
+			if err := f.reload(); err != nil {
+				t.Error(err)
+			}
+		}
+		text := logged()
+		if want := min(1, len(test.log)); strings.Count(text, path) != want || !strings.Contains(text, test.log) || strings.Contains(text,
+			"secret") {
+			t.Errorf("mode %04o: logged %q, want %q", test.mode, text, test.log)
+		}
+	}
+}
+
+// captureLog returns a function that returns the log until then.
+func captureLog(t *testing.T) func() string {
+	t.Helper()
+	var lines []string
+	state := klog.CaptureState()
+	klog.SetLogger(funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
+	return func() string {
+		state.Restore()
+		return strings.Join(lines, "\n")
+	}
+}
+
+func TestTokenFile_becomesWritableByOthers_keepsTheTokens(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no modes")
+	}
+	f := tokenFile(t, "one,alice,1\n")
+	if err := os.WriteFile(f.path, []byte("two,mallory,1,system:masters\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(f.path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.reload(); err == nil || !strings.Contains(err.Error(), "writable by every user") {
+		t.Errorf("got %v", err)
+	}
+	for token, want := range map[string]bool{"one": true, "two": false} {
+		if _, ok, err := f.AuthenticateToken(t.Context(), token); ok != want || err != nil {
+			t.Errorf("token %s: %v, %v", token, ok, err)
 		}
 	}
 }

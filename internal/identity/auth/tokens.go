@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/base/filewatch"
 	"github.com/annexapi/annex/internal/base/secretfile"
@@ -70,10 +71,12 @@ func (t *Tokens) digest(token string) (digest [sha256.Size]byte) {
 // TokenFile is a set of bearer tokens from a CSV file with the columns token, user name, user UID and optionally
 // groups: one quoted column with commas between the groups, as in kube-apiserver's --token-auth-file.
 //
-// Unlike kube-apiserver, it rejects an empty token or user name, a repeated token, and unquoted groups.
+// Unlike kube-apiserver, it rejects an empty token or user name, a repeated token, unquoted groups, and a file that every
+// user of the machine may write. For a file that they may read, it logs a warning.
 type TokenFile struct {
 	path    string
 	current atomic.Pointer[Tokens]
+	warned  string // the last warning about the mode
 }
 
 // OpenTokenFile reads the file. An error is a single line that names the file and, if possible, the line in it. It
@@ -104,8 +107,9 @@ func (f *TokenFile) reload() error {
 	}
 	defer file.Close()
 	info, err := file.Stat()
+	warning := ""
 	if err == nil {
-		err = secretfile.Check(info, "tokens")
+		warning, err = secretfile.CheckChanges(info, "tokens")
 	}
 	if err != nil {
 		return fmt.Errorf("token file %s: %w", f.path, err)
@@ -115,6 +119,10 @@ func (f *TokenFile) reload() error {
 		return fmt.Errorf("token file %s: %w", f.path, err)
 	}
 	f.current.Store(NewTokens(users))
+	if warning != "" && warning != f.warned {
+		klog.Warningf("Token file %s: %s", f.path, warning)
+	}
+	f.warned = warning
 	return nil
 }
 
