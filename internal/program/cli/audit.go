@@ -175,6 +175,10 @@ func (r *rotationFlags) declare(flags *pflag.FlagSet, prefix string) {
 func (r *rotationFlags) complete(flags *pflag.FlagSet, prefix string, o *config.RotationOptions) error {
 	size, age := int64(r.megabytes)<<20, time.Duration(r.days)*24*time.Hour
 	o.Compress = r.compress
+	if path := flags.Lookup("audit-log-path"); prefix == "audit-log" && path.Value.String() == "-" && r.days == 0 && r.backups == 0 &&
+		!flags.Changed(prefix+"-maxsize") {
+		return nil // manifests of upstream's servers turn the limits of rotation off for standard output
+	}
 	return errors.Join(
 		changed(flags, prefix+"-maxsize", &size, &o.MaxSize),
 		changed(flags, prefix+"-maxbackup", &r.backups, &o.MaxBackups),

@@ -72,11 +72,28 @@ func clusterFlags(all *pflag.FlagSet, options *config.Options) {
 	all.AddFlagSet(flags)
 }
 
+// clusterKubeconfigs are the flags that name the server's cluster. As in upstream's servers, a server with one of them is aggregated.
+var clusterKubeconfigs = []string{"kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"}
+
 // clusterOptions completes the options of serve from the flags and from the environment that the process runs in. A
 // control plane is standalone even in a pod.
 func clusterOptions(flags *pflag.FlagSet, options *config.Options, definition *define.Server) error {
+	named := ""
+	if i := slices.IndexFunc(clusterKubeconfigs, flags.Changed); i >= 0 {
+		named = clusterKubeconfigs[i]
+	}
 	if !flags.Changed(aggregatedFlag) {
-		options.Aggregated = cluster.InPod() && definition.Plane == nil
+		options.Aggregated = (cluster.InPod() || named != "") && definition.Plane == nil
+	}
+	if named != "" && !options.Aggregated {
+		reason, remedy := "it has a control plane", ""
+		if definition.Plane == nil {
+			reason, remedy = "of --"+aggregatedFlag+"=false", " or leave out --"+aggregatedFlag+"=false,"
+		}
+		return usage(fmt.Errorf("--%s is the kubeconfig of a cluster that authenticates and authorizes callers of an aggregated server, "+
+			"and this "+
+			"server stands alone because %s: leave the flag out,%s and use the kubeconfig that the server writes into its data directory",
+			named, reason, remedy))
 	}
 	if !options.Aggregated {
 		var mistake error

@@ -15,12 +15,22 @@ import (
 // the process.
 const fastPath = "FastPath"
 
+// fairness is a former feature of upstream's, which manifests of older servers turn off. It is an option here.
+const fairness = "APIPriorityAndFairness"
+
 // setFeatures sets the features of upstream's gate and of the server.
 func setFeatures(gate featuregate.MutableFeatureGate, features map[string]bool, options *config.Options) error {
 	if on, given := features[fastPath]; given {
 		options.DisableFastPath = !on
 		features = maps.Clone(features)
 		delete(features, fastPath)
+	}
+	if on, given := features[fairness]; given {
+		if options.PriorityAndFairness == nil && !on {
+			options.PriorityAndFairness = &on
+		}
+		features = maps.Clone(features)
+		delete(features, fairness)
 	}
 	known := gate.GetAll()
 	for _, name := range slices.Sorted(maps.Keys(features)) {

@@ -36,6 +36,18 @@ func TestSetFeatures(t *testing.T) {
 	if gate.Enabled("Alpha") || !gate.Enabled("Beta") {
 		t.Error("a refused feature is set")
 	}
+	for _, test := range []struct {
+		on          bool
+		given, want *bool
+	}{{false, nil, new(false)}, {true, nil, nil}, {false, new(true), new(true)}} {
+		options := config.Options{PriorityAndFairness: test.given}
+		if err := setFeatures(gate.DeepCopy(), map[string]bool{"APIPriorityAndFairness": test.on}, &options); err != nil {
+			t.Error(err)
+		}
+		if got := options.PriorityAndFairness; (got == nil) != (test.want == nil) || got != nil && *got != *test.want {
+			t.Errorf("APIPriorityAndFairness=%v: %v, want %v", test.on, got, test.want)
+		}
+	}
 	var options config.Options
 	features := map[string]bool{"Alpha": true, "Beta": false, "Locked": true, "FastPath": false}
 	err := setFeatures(gate, features, &options)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -168,7 +169,7 @@ func TestClusterOptions_standalone_areRefused(t *testing.T) {
 	}
 	all, _ := flagsOf()
 	all.VisitAll(func(f *pflag.Flag) {
-		if f.Name == aggregatedFlag {
+		if f.Name == aggregatedFlag || slices.Contains(clusterKubeconfigs, f.Name) {
 			return
 		}
 		flags, options := flagsOf()
@@ -184,5 +185,44 @@ func TestClusterOptions_standalone_areRefused(t *testing.T) {
 	flags, options := flagsOf()
 	if err := clusterOptions(flags, options, &define.Server{}); err != nil || !reflect.DeepEqual(options, &config.Options{}) {
 		t.Errorf("without flags: %v, %+v", err, options)
+	}
+}
+
+func TestClusterOptions_kubeconfig_aggregates(t *testing.T) {
+	t.Parallel()
+	for _, name := range clusterKubeconfigs {
+		for _, test := range []struct {
+			aggregated string
+			definition define.Server
+			refused    string
+		}{
+			{"", define.Server{}, ""},
+			{"true", define.Server{}, ""},
+			{"false", define.Server{}, "stands alone because of --aggregated=false: leave the flag out, or leave out " +
+				"--aggregated=false, and use"},
+			{"", define.Server{Plane: &define.Plane{}}, "stands alone because it has a control plane: leave the flag out, and use the " +
+				"kubeconfig"},
+		} {
+			flags, options := pflag.NewFlagSet("", pflag.ContinueOnError), &config.Options{}
+			clusterFlags(flags, options)
+			args := []string{"--" + name, "kubeconfig"}
+			if test.aggregated != "" {
+				args = append(args, "--aggregated="+test.aggregated)
+			}
+			if err := flags.Parse(args); err != nil {
+				t.Fatal(err)
+			}
+			err := clusterOptions(flags, options, &test.definition)
+			if test.refused == "" {
+				if err != nil || !options.Aggregated {
+					t.Errorf("%v: %v, aggregated %v", args, err, options.Aggregated)
+				}
+				continue
+			}
+			if err == nil || !strings.HasPrefix(err.Error(), "--"+name+" ") || !strings.Contains(err.Error(), test.refused) ||
+				exitCode(err) != 2 {
+				t.Errorf("%v: %v, want %s", args, err, test.refused)
+			}
+		}
 	}
 }

@@ -53,7 +53,7 @@ func (p Program) server() (*define.Server, error) {
 // the configuration is wrong, 1 if the verb failed.
 func Run(ctx context.Context, program Program, args []string, out, errOut io.Writer) int {
 	root := rootCommand(program)
-	root.SetArgs(args)
+	root.SetArgs(withVerb(root, args))
 	root.SetOut(out)
 	root.SetErr(errOut)
 	err := root.ExecuteContext(ctx)
@@ -63,6 +63,25 @@ func Run(ctx context.Context, program Program, args []string, out, errOut io.Wri
 	fmt.Fprintf(errOut, "%s: %s\n", program.Name, flagNames(oneError(err)))
 	return exitCode(err)
 }
+
+// withVerb puts serve in front of a command line that begins with a flag and has no verb, as the command lines of
+// upstream's servers do. Flags of the root command, such as --version, stay its own.
+func withVerb(root *cobra.Command, args []string) []string {
+	if len(args) == 0 || len(args[0]) < 2 || args[0][0] != '-' || args[0] == "--" {
+		return args
+	}
+	if found, _, err := root.Find(args); err != nil || found != root {
+		return args
+	}
+	name, _, _ := strings.Cut(strings.TrimLeft(args[0], "-"), "=")
+	if name == "help" || name == "h" || root.Flags().Lookup(name) != nil || root.PersistentFlags().Lookup(name) != nil {
+		return args
+	}
+	return append([]string{serveVerb}, args...)
+}
+
+// serveVerb is the verb of a command line without a verb.
+const serveVerb = "serve"
 
 func usage(err error) error {
 	if err == nil {
@@ -97,9 +116,10 @@ func oneError(err error) string {
 func rootCommand(program Program) *cobra.Command {
 	version := false
 	root := &cobra.Command{
-		Use:           program.Name,
-		Short:         "A Kubernetes-style API server",
-		Long:          "A Kubernetes-style API server that needs no cluster and no database. Start it with serve, and use it with kubectl.",
+		Use:   program.Name,
+		Short: "A Kubernetes-style API server",
+		Long: "A Kubernetes-style API server that needs no cluster and no database. Start it with serve, and use it with kubectl. " +
+			"Flags without a verb are those of serve.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noArgs,
@@ -113,7 +133,11 @@ func rootCommand(program Program) *cobra.Command {
 	root.Flags().BoolVar(&version, "version", false, "print the version, like the verb version")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
-			if nearest := nearestFlag(cmd, unknown.GetSpecifiedName()); nearest != "" {
+			name := unknown.GetSpecifiedName()
+			if hint := foreignFlag(cmd, name); hint != "" {
+				return usage(fmt.Errorf("%w: %s", err, hint))
+			}
+			if nearest := nearestFlag(cmd, name); nearest != "" {
 				return usage(fmt.Errorf("%w: did you mean --%s?", err, nearest))
 			}
 		}
@@ -164,7 +188,7 @@ func serveCommand(program Program) *cobra.Command {
 	callers, plane := callerFlags{}, planeFlags{}
 	memory := memoryFlags{}
 	cmd := &cobra.Command{
-		Use:   "serve",
+		Use:   serveVerb,
 		Short: "Serve the API",
 		Long: `Serve the API until interrupted.
 

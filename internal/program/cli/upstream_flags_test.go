@@ -5,8 +5,10 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/server/options"
 )
@@ -52,7 +54,13 @@ func TestUpstreamFlags_pageHasAll(t *testing.T) {
 			if note == "" {
 				t.Errorf("there is no reason against --%s", name)
 			}
+			if !slices.Contains(withoutCounterpart, name) {
+				t.Errorf("--%s is not in withoutCounterpart", name)
+			}
 		default:
+			if renamedFlags[name] == "" || !strings.Contains(here, "--"+renamedFlags[name]) {
+				t.Errorf("--%s is --%s in renamedFlags, and %s in the page", name, renamedFlags[name], here)
+			}
 			others := flagName.FindAllStringSubmatch(here, -1)
 			if len(others) == 0 {
 				t.Errorf("--%s: %q names no flag", name, here)
@@ -84,5 +92,56 @@ func TestUpstreamFlags_pageHasAll(t *testing.T) {
 	})
 	if len(listed) < 100 {
 		t.Errorf("the page has %d flags: %v", len(listed), slices.Sorted(maps.Keys(listed)))
+	}
+}
+
+func TestForeignFlags_haveNoNamesOfOurs(t *testing.T) {
+	t.Parallel()
+	own := serveFlags(t)
+	for _, name := range slices.Concat(withoutCounterpart, slices.Collect(maps.Keys(renamedFlags)),
+		slices.Collect(maps.Keys(formerFlags))) {
+		if own.Lookup(name) != nil {
+			t.Errorf("serve has --%s", name)
+		}
+	}
+	for name, hint := range formerFlags {
+		for _, other := range regexp.MustCompile("--([a-z-]+[a-z])").FindAllStringSubmatch(hint, -1) {
+			if own.Lookup(other[1]) == nil {
+				t.Errorf("the hint of --%s names --%s, which serve does not have", name, other[1])
+			}
+		}
+	}
+}
+
+func TestWithVerb_flagsWithoutAVerb_areOfServe(t *testing.T) {
+	t.Parallel()
+	extended := func(root *cobra.Command) {
+		root.PersistentFlags().String("profile", "", "")
+		root.AddCommand(&cobra.Command{Use: "seed", Run: func(*cobra.Command, []string) {}})
+	}
+	for args, want := range map[string]string{
+		"":                              "",
+		"--secure-port 8443":            "serve --secure-port 8443",
+		"--secure-port=0 -v=7":          "serve --secure-port=0 -v=7",
+		"-v 7 --etcd-servers x":         "serve -v 7 --etcd-servers x",
+		"--secure-port 8443 --help":     "serve --secure-port 8443 --help",
+		"--no-such-flag":                "serve --no-such-flag",
+		"--secure-port 8443 serve":      "--secure-port 8443 serve",
+		"--data-dir x storage verify":   "--data-dir x storage verify",
+		"--version":                     "--version",
+		"--help":                        "--help",
+		"-h":                            "-h",
+		"--profile x":                   "--profile x",
+		"--profile x seed":              "--profile x seed",
+		"serve --secure-port 8443":      "serve --secure-port 8443",
+		"sreve --secure-port 8443":      "sreve --secure-port 8443",
+		"-- serve":                      "-- serve",
+		"-":                             "-",
+		"__complete serve --secure-por": "__complete serve --secure-por",
+	} {
+		root := rootCommand(Program{Name: "shop", Extensions: []func(*cobra.Command){extended}})
+		if got := strings.Join(withVerb(root, strings.Fields(args)), " "); got != want {
+			t.Errorf("%q is %q, want %q", args, got, want)
+		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -341,6 +343,31 @@ func TestServe_closedOutput_continues(t *testing.T) {
 	c.create("w")
 	if err := p.stop(); err != nil {
 		t.Errorf("it ended with %v", err)
+	}
+}
+
+// The command lines of upstream's servers have no verb.
+func TestServe_withoutVerb_starts(t *testing.T) {
+	t.Parallel()
+	tokens := filepath.Join(t.TempDir(), "tokens.csv")
+	if err := os.WriteFile(tokens, []byte("known-from-a-repository,gardener,1,\"system:masters\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(tokens, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := prepare(t, "--data-dir=data", "--storage=memory", "--token-auth-file", tokens, "--audit-log-path=-", "--audit-log-maxage=0",
+		"--audit-log-maxbackup=0",
+		"--feature-gates=APIPriorityAndFairness=false", "--v=2")
+	p.Args = slices.Delete(p.Args, 1, 2) // serve
+	p.launch(t)
+	c := clientFrom(t, filepath.Join(p.Dir, "data", "kubeconfig"))
+	c.stranger("known-from-a-repository").get(widgetsPath).want(http.StatusOK)
+	if err := p.stop(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if log := p.log.String(); runtime.GOOS != "windows" && !strings.Contains(log, "(mode 0644): chmod it to 600") {
+		t.Errorf("nothing warns of the mode: %s", log)
 	}
 }
 
