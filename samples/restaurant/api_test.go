@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,10 +14,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
+	"software.sslmate.com/src/go-pkcs12"
 
 	"github.com/annexapi/annex/program"
 )
@@ -508,6 +513,84 @@ func TestFlags_aliases(t *testing.T) {
 	p.want(403, `User \"waiter\" cannot list`, "GET", pizzas, nil, "Authorization", "Bearer waiters-token")
 	p.want(401, "Unauthorized", "GET", pizzas, nil, "Authorization", "Bearer other")
 	p.want(401, "Unauthorized", "GET", pizzas, nil, "Origin", "http://evil.example.com")
+}
+
+// Only the ports differ from the line in the README.
+func TestFlags_startLineOfTheReplacedServer(t *testing.T) {
+	t.Parallel()
+	root, tokens := filepath.Join(t.TempDir(), "restaurant"), filepath.Join(t.TempDir(), "token.csv")
+	if err := os.WriteFile(tokens, []byte("in-the-repository,chef,1,\"system:masters\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(tokens, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	insecure := free(t)
+	_, port, _ := net.SplitHostPort(insecure)
+	p, line := start(t, "--backend=file", "--file-rootpath="+root, "--token-auth-file="+tokens, "--unrestricted-update=true", "-v=10",
+		"--kubectl-disabled=false", "--kubectl-ephemeral-token=false", "--authn-allow-localhost=true", "--secure-port=0",
+		"--insecure-port="+port)
+	p.url = "http://" + insecure
+	p.topping("tomato", 1)
+	p.want(200, "", "GET", pizzas, nil, "Authorization", "Bearer in-the-repository")
+	until(t, "the object is below the root path", func() bool {
+		_, err := os.Stat(filepath.Join(root, "objects", "restaurant.wukong.com", "toppings", "_cluster", "tomato.yaml"))
+		return err == nil
+	})
+	for _, name := range []string{"kubeconfig", "cert/client.p12", "cert/pkcs12-password"} {
+		if info, err := os.Stat(filepath.Join(root, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	secure := regexp.MustCompile(`https://\S+`).FindString(line)
+	if secure == "" {
+		t.Fatalf("no address in %q", line)
+	}
+	data, err := os.ReadFile(filepath.Join(root, "cert", "client.p12"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, cert, _, err := pkcs12.DecodeChain(data, publicPassword)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+		InsecureSkipVerify: true, // curl -k
+		Certificates:       []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}},
+	}}}
+	defer client.CloseIdleConnections()
+	response, err := client.Get(secure + group + "v1alpha1/pizzas")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != 200 {
+		t.Errorf("the administrator gets %s", response.Status)
+	}
+}
+
+func TestFlags_rootPath_nextToDataDir_isOfObjects(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--data-dir=d", "--file-rootpath=r"}, {"--file-rootpath=r", "--data-dir=d"}} {
+		root := &cobra.Command{Use: "restaurant"}
+		serve := &cobra.Command{Use: "serve", RunE: func(*cobra.Command, []string) error { return nil }}
+		for _, name := range []string{"storage", "files-dir", "data-dir", "insecure-port", "pkcs12-password-file"} {
+			serve.Flags().String(name, "", "")
+		}
+		root.AddCommand(serve)
+		addAliases(root)
+		root.SetArgs(append([]string{"serve", "--backend=file"}, args...))
+		if err := root.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{
+			"storage": "files", "files-dir": "r", "data-dir": "d", "insecure-port": insecurePort, "pkcs12-password-file": "",
+		} {
+			if got := serve.Flags().Lookup(name).Value.String(); got != want {
+				t.Errorf("%v: --%s is %q, want %q", args, name, got, want)
+			}
+		}
+	}
 }
 
 func TestFlags_invalid_areRefused(t *testing.T) {
