@@ -138,7 +138,12 @@ func TestInstances_processesAndLogs(t *testing.T) {
 	wantStatus(t, err, 400, "container 1 is not valid for jenkinsservices j: its instances are 0 to 0")
 	must(a.create(t.Context(), "none", small))(t)
 	_, err = a.log(t.Context(), "none")
-	wantStatus(t, err, 409, "it has no instances: it is Pending")
+	wantStatus(t, err, 409, "it has no instances: it is Pending, and starts instances once it is approved: "+
+		"kubectl annex approval jenkinsservices/none -n default --decision=Approved, or POST {\"decision\":\"Approved\"} to its "+
+		"subresource approval")
+	must(a.approve(t.Context(), "none", `{"decision":"Rejected"}`))(t)
+	_, err = a.log(t.Context(), "none")
+	wantStatus(t, err, 409, "it has no instances: it is Rejected")
 	_, err = a.log(t.Context(), "missing")
 	wantStatus(t, err, 404, `"missing" not found`)
 }

@@ -63,5 +63,10 @@ func state(j *autobusiv1alpha.JenkinsService) string {
 	case j.Status.ApprovalStatus == autobusiv1alpha.Approved:
 		return "approved, and they are about to start"
 	}
-	return string(j.Status.ApprovalStatus)
+	if j.Status.ApprovalStatus != autobusiv1alpha.Pending {
+		return string(j.Status.ApprovalStatus)
+	}
+	return fmt.Sprintf(`%s, and starts instances once it is approved: kubectl annex approval jenkinsservices/%s -n %s `+
+		`--decision=Approved, or `+
+		`POST {"decision":"Approved"} to its subresource approval`, j.Status.ApprovalStatus, j.Name, j.Namespace)
 }
