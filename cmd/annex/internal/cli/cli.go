@@ -14,6 +14,7 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
 )
@@ -62,6 +63,8 @@ func Main(module Module, args []string, stdin io.Reader, stdout, stderr io.Write
 	case !started || errors.As(err, &usage):
 		if meant := olderWords(args); meant != "" {
 			err = fmt.Errorf("%w: here it is annex %s", err, meant)
+		} else if hint := olderFlag(verb, err); hint != "" {
+			err = fmt.Errorf("%w: %s", err, hint)
 		}
 		fmt.Fprintf(stderr, "annex: %v\nSee %s --help.\n", err, verb.CommandPath())
 		return exitUsage
@@ -93,6 +96,43 @@ func olderWords(args []string) string {
 		}
 	}
 	return ""
+}
+
+// olderFlag returns a hint for an unknown flag of apiserver-builder or kubebuilder, and nothing for other errors.
+func olderFlag(verb *cobra.Command, err error) string {
+	unknown := (*pflag.NotExistError)(nil)
+	if !errors.As(err, &unknown) {
+		return ""
+	}
+	const nothing = "leave it out"
+	return map[string]map[string]string{
+		"annex create api": {
+			"non-namespaced":        "here it is --namespaced, with the opposite value: a cluster-scoped kind has --namespaced=false",
+			"skip-admission-prompt": "annex asks nothing, so " + nothing,
+			"controller":            "add the controller afterwards, by annex create controller",
+			"short-name":            "add ShortNames to the kind in the definition of the server",
+			"plural":                "here it is --resource",
+			"make":                  "annex create api generates the code, so " + nothing,
+			"resource-pattern":      nothing,
+		},
+		"annex init": {
+			"install-deps":          "go.mod and the module cache have the libraries, so " + nothing,
+			"plugins":               nothing,
+			"project-name":          "here it is --name",
+			"project-version":       nothing,
+			"owner":                 nothing,
+			"license":               nothing,
+			"copyright":             nothing,
+			"multigroup":            "a project may have several groups, so " + nothing,
+			"fetch-deps":            "the go command fetches modules, so " + nothing,
+			"skip-go-version-check": nothing,
+		},
+		"annex run": {
+			"etcd":       "annex run needs no etcd, so " + nothing + "; after --, serve takes --etcd-servers",
+			"apiserver":  "annex run builds and starts the project's program, so " + nothing,
+			"controller": "controllers run in the server, so " + nothing,
+		},
+	}[verb.CommandPath()][unknown.GetSpecifiedName()]
 }
 
 // usageError is a mistake in the command line that flag parsing cannot detect.

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -47,6 +49,10 @@ The project's domain is appended to --group, unless --group has a dot.`,
   annex create api --group animal --version v1alpha1 --kind Zoo --namespaced=false`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := strconv.ParseBool(o.Resource); err == nil && len(o.Resource) > 1 {
+				return usageError{fmt.Errorf("--resource %s: the flag is the name of the resource, which is always served: leave it out",
+					o.Resource)}
+			}
 			return s.run(cmd, func(common scaffold.Options) (*scaffold.Result, error) {
 				o.Options, o.ClusterScoped = common, !namespaced
 				return scaffold.API(o)
