@@ -43,6 +43,9 @@ user with the same name is an error. The arguments after -- are flags for serve.
   %[1]s manifests --image registry.example.com/%[1]s:v1 --storage etcd --etcd-servers https://etcd.example.com:2379 \
       --etcd-secret etcd-client --certificates cert-manager --format helm --output-dir chart
 
+  # a server outside of the cluster
+  %[1]s manifests --external 192.0.2.7:8443 | kubectl apply -f -
+
   # the lean profile: the cluster only authenticates users and authorizes requests
   %[1]s manifests --image registry.example.com/%[1]s:v1 --certificates secret=%[1]s-tls --enable-priority-and-fairness=false \
       --disable-admission-plugins NamespaceLifecycle,MutatingAdmissionPolicy,MutatingAdmissionWebhook,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook`, program.Name),
@@ -65,6 +68,10 @@ user with the same name is an error. The arguments after -- are flags for serve.
 			}
 			if err := config.Complete(); err != nil {
 				return usage(err)
+			}
+			if format == "helm" && len(config.External) > 0 {
+				return usage(errors.New("--external has no chart, since there is nothing to configure: use the formats yaml, json or " +
+					"kustomize"))
 			}
 			if err := checkFormat(format, dir, dryRun); err != nil {
 				return usage(err)
@@ -95,8 +102,16 @@ user with the same name is an error. The arguments after -- are flags for serve.
 	flags.StringVar(&config.EtcdImage, "etcd-image", "", "container image of the example etcd (default: etcd's official image, in "+
 		"the tested version)")
 	flags.StringVar(&config.Certificates, "certificates", manifests.SelfCertified, "source of the serving certificate: self (the server), "+
-		"cert-manager, or secret=NAME, a Secret of type kubernetes.io/tls that you keep up to date")
-	flags.StringVar(&caFile, "ca-file", "", "file with the certificate authority of secret=NAME, for the caBundle of the APIServices (PEM)")
+		"cert-manager, secret=NAME, a Secret of type kubernetes.io/tls that you keep up to date, or, with --external, files, which you "+
+		"give to serve")
+	flags.StringSliceVar(&config.External, "external", nil, "addresses of a server outside of the cluster, HOST or HOST:PORT: one DNS "+
+		"name, or "+
+		"IP addresses; instead of a workload, the manifests have a Service for them (default port 443)")
+	flags.BoolVar(&config.InsecureSkipTLSVerify, "insecure-skip-tls-verify", false, "let the cluster call the server without verifying "+
+		"its "+
+		"certificate; for development: whoever answers for the address reads and changes all requests")
+	flags.StringVar(&caFile, "ca-file", "", "file with the certificate authority of secret=NAME or files, for the caBundle of the "+
+		"APIServices (PEM)")
 	flags.StringSliceVar(
 		&config.DisablePlugins,
 		"disable-admission-plugins",

@@ -390,6 +390,7 @@ var flagOf = []struct{ field, flag string }{
 	{"Config.Replicas", "--replicas"},
 	{"Config.Storage", "--storage"},
 	{"Config.StorageSize", "--storage-size"},
+	{"Config.StorageClass", "--storage-class"},
 	{"Config.EtcdServers", "--etcd-servers"},
 	{"Config.EtcdSecret", "--etcd-secret"},
 	{"Config.WithEtcd", "--with-etcd"},
@@ -397,6 +398,9 @@ var flagOf = []struct{ field, flag string }{
 	{"Config.CABundle", "--ca-file"},
 	{"Config.GroupPriority", "--group-priority"},
 	{"Config.SeparateControllers", "--separate-controllers"},
+	{"Config.ServiceMonitor", "--service-monitor"},
+	{"Config.InsecureSkipTLSVerify", "--insecure-skip-tls-verify"},
+	{"Config.External", "--external"},
 }
 
 // fieldFlags replaces field names by flags. A field's name may be a prefix of another's, so the longest names come

@@ -24,7 +24,10 @@ func (c *Config) apiServices() []runtime.Object {
 				"version":              v,
 				"groupPriorityMinimum": int64(c.GroupPriority),
 				"versionPriority":      int64(max(1, firstVersionPriority-i)),
-				"service":              map[string]any{"name": c.Name, "namespace": c.Namespace, "port": int64(443)},
+				"service":              map[string]any{"name": c.Name, "namespace": c.Namespace, "port": c.servicePort()},
+			}
+			if c.InsecureSkipTLSVerify {
+				spec["insecureSkipTLSVerify"] = true
 			}
 			if len(c.CABundle) > 0 {
 				spec["caBundle"] = base64.StdEncoding.EncodeToString(c.CABundle)

@@ -34,6 +34,8 @@ const (
 	// SecretPrefix precedes the name of a Secret of type kubernetes.io/tls. Another program must keep that Secret
 	// and the CA bundle in the APIServices current.
 	SecretPrefix = "secret="
+	// OwnFiles are the operator's own certificate files of a server outside of the cluster.
+	OwnFiles = "files"
 )
 
 // Config describes the deployment of a server. Complete fills in its defaults.
@@ -68,6 +70,11 @@ type Config struct {
 	// CABundle is the authority of the certificate in a Secret, in PEM. Without it, the program that updates the
 	// Secret must also write the authority into the APIServices.
 	CABundle []byte
+	// InsecureSkipTLSVerify makes the cluster call the server without verifying its certificate.
+	InsecureSkipTLSVerify bool
+	// External are the addresses of a server that runs outside of the cluster: one DNS name, or IP addresses, with an
+	// optional port. The server is deployed in the cluster if it is empty.
+	External []string
 	// DisablePlugins are admission plugins of the cluster that the server does not run.
 	DisablePlugins []string
 	// WithoutFlowControl disables priority and fairness.
@@ -120,7 +127,7 @@ func (c *Config) Complete() error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if err := c.resolve(); err != nil {
+	if err := c.resolve(); err != nil || c.isExternal() {
 		return err
 	}
 	if c.Replicas > 1 && !c.shared() {
@@ -165,7 +172,9 @@ func (c *Config) resolve() error {
 		Enabled:          true,
 		ServiceName:      c.Name,
 		ServiceNamespace: c.Namespace,
-		Workload:         c.workloadResource() + "/" + c.Name,
+	}
+	if !c.isExternal() {
+		o.SelfCertify.Workload = c.workloadResource() + "/" + c.Name
 	}
 	c.plan, err = plan.Resolve(definition, o, nil)
 	return err
@@ -191,7 +200,15 @@ func beside(server string) bool {
 // Notes returns the tasks that remain for the operator, a line each.
 func (c *Config) Notes() []string {
 	var notes []string
-	if secret, ok := strings.CutPrefix(c.Certificates, SecretPrefix); ok && len(c.CABundle) == 0 {
+	if c.InsecureSkipTLSVerify {
+		notes = append(notes, "the cluster does not verify the server: whoever can answer for its address reads and changes all "+
+			"requests, and the "+
+			"identities in them; give the server a certificate and set Config.CABundle instead")
+	}
+	if c.isExternal() {
+		notes = append(notes, c.externalNotes()...)
+	}
+	if secret, ok := strings.CutPrefix(c.Certificates, SecretPrefix); ok && len(c.CABundle) == 0 && !c.InsecureSkipTLSVerify {
 		notes = append(notes, fmt.Sprintf("the APIServices have no caBundle, and the cluster only calls servers whose certificate it can "+
 			"verify: set Config.CABundle to the certificate authority of the Secret %s, or make another program write it into the "+
 			"APIServices", secret))
@@ -215,9 +232,12 @@ func (c *Config) check() error {
 	if mistakes := validation.IsDNS1123Label(c.Namespace); len(mistakes) > 0 {
 		add("Config.Namespace %q: %s", c.Namespace, mistakes[0])
 	}
-	if c.Image == "" {
+	switch {
+	case c.isExternal():
+		problems = append(problems, c.checkExternal()...)
+	case c.Image == "":
 		add("Config.Image is missing: set it to the container image of the server, such as registry.example.com/%s:v1", c.Name)
-	} else if strings.ContainsAny(c.Image, " \t\n\"'") {
+	case strings.ContainsAny(c.Image, " \t\n\"'"):
 		add("Config.Image %q is not a valid image reference", c.Image)
 	}
 	if c.EtcdSecret != "" && len(c.EtcdServers) == 0 {
@@ -240,10 +260,20 @@ func (c *Config) check() error {
 		if mistakes := validation.IsDNS1123Subdomain(secret); len(mistakes) > 0 {
 			add("Config.Certificates %q: %s", c.Certificates, mistakes[0])
 		}
+	case c.isExternal(): // has been checked
 	case c.Certificates != SelfCertified && c.Certificates != CertManager:
 		add("Config.Certificates %q: choose %s, %s, or %sNAME", c.Certificates, SelfCertified, CertManager, SecretPrefix)
 	}
-	if len(c.CABundle) > 0 && !isSecret {
+	own := isSecret || c.Certificates == OwnFiles && c.isExternal()
+	if c.InsecureSkipTLSVerify && (!own || len(c.CABundle) > 0) {
+		add("Config.InsecureSkipTLSVerify excludes Config.CABundle, and Config.Certificates %s, which provide the certificate "+
+			"authority: remove one "+
+			"of them", c.Certificates)
+	}
+	if own && !isSecret && len(c.CABundle) == 0 && !c.InsecureSkipTLSVerify {
+		add("Config.Certificates %s requires Config.CABundle, the certificate authority of the server's certificate", OwnFiles)
+	}
+	if len(c.CABundle) > 0 && !own {
 		add(
 			"Config.CABundle requires Config.Certificates %sNAME: with %s, the issuer of the certificate writes the certificate authority",
 			SecretPrefix,
@@ -265,6 +295,11 @@ func (c *Config) Objects() ([]*unstructured.Unstructured, error) {
 	var b builder
 	b.add(c.namespace(), c.serviceAccount())
 	b.add(c.permissions()...)
+	if c.isExternal() {
+		b.add(c.externalService()...)
+		b.add(c.apiServices()...)
+		return b.objects, b.err
+	}
 	b.add(c.certificates()...)
 	if c.WithEtcd {
 		b.add(c.etcd()...)

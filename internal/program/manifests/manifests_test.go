@@ -51,14 +51,19 @@ func TestYAML_golden(t *testing.T) {
 		"embedded": {Storage: inDir},
 		"etcd": {Storage: inEtcd, EtcdServers: []string{"https://etcd.example.com:2379"}, EtcdSecret: "client", UserRoles: true,
 			ServiceMonitor: true, SeparateControllers: true},
-		"own-etcd": {Storage: inEtcd, WithEtcd: true, Certificates: CertManager, Namespace: "own", GroupPriority: 2000},
+		"own-etcd":      {Storage: inEtcd, WithEtcd: true, Certificates: CertManager, Namespace: "own", GroupPriority: 2000},
+		"external":      {Storage: inDir, External: []string{"192.0.2.7:8443", "[2001:db8::7]:8443"}},
+		"external-name": {Storage: inDir, External: []string{"shop.example.com:8443"}, Certificates: OwnFiles, InsecureSkipTLSVerify: true},
 		"lean": {Storage: inDir, Certificates: SecretPrefix + "tls", WithoutFlowControl: true, Args: []string{"--v=2"},
 			DisablePlugins: []string{"NamespaceLifecycle", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook",
 				"ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c.Definition, c.Image = shop(t), image
+			c.Definition = shop(t)
+			if len(c.External) == 0 {
+				c.Image = image
+			}
 			if err := c.Complete(); err != nil {
 				t.Fatal(err)
 			}
@@ -125,6 +130,65 @@ func TestComplete_mistakes(t *testing.T) {
 		if err := c.Complete(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want a mistake with %q, got %v", want, err)
 		}
+	}
+}
+
+func TestComplete_external_mistakes(t *testing.T) {
+	for want, spoil := range map[string]func(c *Config){
+		"Config.External \"127.0.0.1\": the cluster does not accept": func(c *Config) { c.External = []string{"127.0.0.1"} },
+		"Config.External \"[::1]:8443\": the cluster does not":       func(c *Config) { c.External = []string{"[::1]:8443"} },
+		"Config.External \"169.254.1.1\": the cluster does not":      func(c *Config) { c.External = []string{"169.254.1.1"} },
+		"Config.External \"fe80::1%eth0\": the cluster does not":     func(c *Config) { c.External = []string{"fe80::1%eth0"} },
+		"Config.External \"A b\": must be HOST or HOST:PORT":         func(c *Config) { c.External = []string{"A b"} },
+		"Config.External \"1.2.3\": must be HOST or HOST:PORT":       func(c *Config) { c.External = []string{"1.2.3"} },
+		"Config.External \"https://shop:8443\": must be HOST":        func(c *Config) { c.External = []string{"https://shop:8443"} },
+		"Config.External \"shop.example.com:0\": the port is not":    func(c *Config) { c.External = []string{"shop.example.com:0"} },
+		"Config.External \"192.0.2.8:2\": all addresses must have": func(c *Config) {
+			c.External = []string{"192.0.2.7:1",
+				"192.0.2.8:2"}
+		},
+		"Config.External \"::ffff:192.0.2.7\": the address is given": func(c *Config) {
+			c.External = []string{"192.0.2.7",
+				"::ffff:192.0.2.7"}
+		},
+		"Config.External a, 192.0.2.7: a Service has one DNS name":   func(c *Config) { c.External = []string{"a", "192.0.2.7"} },
+		"Config.Image is for a server in the cluster":                func(c *Config) { c.Image = image },
+		"Config.Replicas is for a server in the cluster":             func(c *Config) { c.Replicas = 2 },
+		"Config.WithEtcd is for a server in the cluster":             func(c *Config) { c.WithEtcd = true },
+		"flags for serve after -- are for a server in the":           func(c *Config) { c.Args = []string{"-v=2"} },
+		"Config.Certificates \"cert-manager\": with Config.External": func(c *Config) { c.Certificates = CertManager },
+		"Config.Certificates files requires Config.CABundle":         func(c *Config) { c.Certificates = OwnFiles },
+		"Config.InsecureSkipTLSVerify excludes Config.CABundle, and Config.Certificates self": func(c *Config) {
+			c.InsecureSkipTLSVerify = true
+		},
+		"Config.InsecureSkipTLSVerify excludes Config.CABundle, and Config.Certificates files": func(c *Config) {
+			c.Certificates, c.InsecureSkipTLSVerify, c.CABundle = OwnFiles, true, []byte("x")
+		},
+	} {
+		c := Config{Definition: shop(t), External: []string{"192.0.2.7"}, Storage: inDir}
+		spoil(&c)
+		if err := c.Complete(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want a mistake with %q, got %v", want, err)
+		}
+	}
+	c := Config{Definition: shop(t), Image: image, Storage: inDir, Certificates: OwnFiles}
+	if err := c.Complete(); err == nil || !strings.Contains(err.Error(), `Config.Certificates "files": choose self`) {
+		t.Errorf("files in the cluster: %v", err)
+	}
+}
+
+func TestNotes_external(t *testing.T) {
+	c := Config{Definition: shop(t), External: []string{"192.0.2.7"}, Storage: inDir}
+	if err := c.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	if notes := c.Notes(); len(notes) != 1 || !strings.Contains(notes[0], "--self-certify --service-name shop --service-namespace shop") {
+		t.Errorf("with its own certificate: %q", notes)
+	}
+	c.Certificates, c.InsecureSkipTLSVerify = OwnFiles, true
+	if notes := c.Notes(); len(notes) != 2 || !strings.Contains(notes[0], "does not verify the server") ||
+		!strings.Contains(notes[1], "a certificate for shop.shop.svc") {
+		t.Errorf("unverified: %q", notes)
 	}
 }
 
