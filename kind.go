@@ -189,6 +189,40 @@ func (k *KindBuilder[T]) PrepareForUpdate(prepare func(ctx context.Context, obj,
 	return k
 }
 
+// Canonicalize puts an object that has been validated into its canonical form, before it is created or updated,
+// through /status and other subresources as well: it can sort a list or bring a name into lower case, so that one
+// value has one form. Validating admission sees the result. The form must be as valid as the object was, and depend on
+// obj alone.
+func (k *KindBuilder[T]) Canonicalize(canonical func(obj *T)) *KindBuilder[T] {
+	k.kind().Canonicalize = func(obj runtime.Object) { canonical(any(obj).(*T)) }
+	return k
+}
+
+// AfterCreate is called with each object that a request, or a file of the storage files, has created, before the
+// response. AfterUpdate is called after updates of any endpoint, AfterDelete with the last state of a removed object.
+// Dry runs are left out, and so are objects that expire, and the writes of other servers over one etcd.
+//
+// The write is done, and no error can undo it. A server that ends in between makes no call, now or later: use these
+// hooks for caches and metrics of the process, and a Controller for everything that must happen. They delay the
+// response, and run concurrently.
+func (k *KindBuilder[T]) AfterCreate(created func(obj *T)) *KindBuilder[T] {
+	k.kind().AfterCreate = func(obj runtime.Object) { created(any(obj).(*T)) }
+	return k
+}
+
+// AfterUpdate is called with each object that has been updated; see AfterCreate.
+func (k *KindBuilder[T]) AfterUpdate(updated func(obj *T)) *KindBuilder[T] {
+	k.kind().AfterUpdate = func(obj runtime.Object) { updated(any(obj).(*T)) }
+	return k
+}
+
+// AfterDelete is called with the last state of each object that has been removed, after its grace period and its last
+// finalizer; see AfterCreate.
+func (k *KindBuilder[T]) AfterDelete(deleted func(obj *T)) *KindBuilder[T] {
+	k.kind().AfterDelete = func(obj runtime.Object) { deleted(any(obj).(*T)) }
+	return k
+}
+
 // PrepareForStatus changes an object before it is validated and its status replaces that of old through /status.
 // All other fields of obj are those of old already.
 func (k *KindBuilder[T]) PrepareForStatus(prepare func(ctx context.Context, obj, old *T)) *KindBuilder[T] {

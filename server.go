@@ -23,6 +23,11 @@ type Server struct {
 	// Kubernetes release whose API the server implements, followed by Name and Version, such as
 	// v1.37.2+annex.shop.v1.2.0.
 	Version string
+	// OwnVersion makes /version report Version alone, with its major and minor numbers, for clients that compare
+	// versions of this program. Version must be a semantic version then, such as v1.2.0. Clients of Kubernetes compare
+	// the numbers with their own release: kubectl version warns of the difference, and a chart's kubeVersion may not
+	// match. Servers with a ControlPlane cannot do so.
+	OwnVersion bool
 	// Groups are the served API groups, at least one unless there is a ControlPlane. The core group with its
 	// namespaces is served in addition.
 	Groups []Group
@@ -100,6 +105,7 @@ func (s Server) define() (*define.Server, error) {
 		Name:       s.Name,
 		Title:      s.Title,
 		Version:    s.Version,
+		OwnVersion: s.OwnVersion,
 		Console:    s.Console.define(),
 		Query:      define.Query(s.Query),
 		Authorizer: s.Authorizer,

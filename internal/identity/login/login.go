@@ -146,7 +146,14 @@ func (l *Login) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secure(w.Header())
 		if !l.HasUsers() {
-			http.NotFound(w, r)
+			if r.URL.Path != tokenPath {
+				http.NotFound(w, r)
+				return
+			}
+			refuse(w, refusal{code: http.StatusNotFound, kind: invalidRequest, text: "nobody can sign in yet, because the server has no " +
+				"users: " +
+				"create a user on the server's machine with the verb user passwd of the program, such as " + l.options.Title +
+				" user passwd alice, and repeat the request"})
 			return
 		}
 		methods := endpoints[r.URL.Path]

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/annexapi/annex/api"
@@ -42,6 +43,7 @@ func Check(s *Server) error {
 	if s.Plane != nil && s.Plane.Mistake != nil {
 		c.errorf("control plane", "%v", s.Plane.Mistake)
 	}
+	c.ownVersion(s)
 	c.controllers(s.Controllers)
 	c.admissionPlugins(s.AdmissionPlugins)
 	c.handlers(s.Handlers)
@@ -367,6 +369,19 @@ func (c *checker) shared(k *Kind) {
 	c.paths(where, k)
 }
 
+// ownVersion checks that /version can show the program's version.
+func (c *checker) ownVersion(s *Server) {
+	if !s.OwnVersion {
+		return
+	}
+	if _, err := utilversion.ParseSemantic(s.Version); err != nil || !strings.HasPrefix(s.Version, "v") {
+		c.errorf("server", "OwnVersion: Version %q is not a semantic version such as v1.2.0", s.Version)
+	}
+	if s.Plane != nil {
+		c.errorf("server", "OwnVersion and ControlPlane exclude each other: clients of a control plane need its Kubernetes release")
+	}
+}
+
 // same completes a version declared with SameVersion: it has the Go type and the conversions of a version of the
 // primary kind.
 func (c *checker) same(where string, k *Kind, v *Version) {
@@ -527,6 +542,10 @@ func (c *checker) source(where string, k *Kind) {
 	}{
 		{"PrepareForCreate", k.PrepareForCreate != nil, "Create", s.Create != nil},
 		{"PrepareForUpdate", k.PrepareForUpdate != nil, "Update", s.Update != nil},
+		{"Canonicalize", k.Canonicalize != nil, "Create or Update", s.Create != nil || s.Update != nil},
+		{"AfterCreate", k.AfterCreate != nil, "Create", s.Create != nil},
+		{"AfterUpdate", k.AfterUpdate != nil, "Update", s.Update != nil},
+		{"AfterDelete", k.AfterDelete != nil, "Delete", s.Delete != nil},
 		{"ValidateUpdate", k.ValidateUpdate != nil, "Update", s.Update != nil},
 		{"ValidateStatus", k.ValidateStatus != nil, "Update", s.Update != nil},
 		{"Validate", k.Validate != nil, "Create or Update", s.Create != nil || s.Update != nil},
@@ -550,6 +569,10 @@ func (c *checker) ownStorage(where string, k *Kind) {
 		{"ValidateUpdate", k.ValidateUpdate != nil},
 		{"ValidateStatus", k.ValidateStatus != nil},
 		{"PrepareForStatus", k.PrepareForStatus != nil},
+		{"Canonicalize", k.Canonicalize != nil},
+		{"AfterCreate", k.AfterCreate != nil},
+		{"AfterUpdate", k.AfterUpdate != nil},
+		{"AfterDelete", k.AfterDelete != nil},
 		{"ValidateCreate", k.ValidateCreate != nil},
 		{"ValidateName", k.ValidateName != nil},
 		{"UnconditionalUpdate", k.Unconditional},

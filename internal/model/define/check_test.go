@@ -240,6 +240,13 @@ func TestCheck_severalMistakes_areAllTold(t *testing.T) {
 	}
 }
 
+func TestCheck_ownVersionOfAControlPlane(t *testing.T) {
+	err := Check(&Server{Name: "shop", Version: "v1.2.0", OwnVersion: true, Plane: &Plane{}})
+	if err == nil || !strings.Contains(err.Error(), "OwnVersion and ControlPlane exclude each other") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestCheckAggregated_groupsOfTheCluster(t *testing.T) {
 	for name, mistake := range map[string]string{
 		"":                          "an aggregated server cannot serve the core group, which the cluster serves",

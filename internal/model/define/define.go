@@ -33,7 +33,9 @@ type Server struct {
 	Name string
 	// Title and Version describe the program; both may be empty.
 	Title, Version string
-	Groups         []Group
+	// OwnVersion makes /version show Version instead of the Kubernetes release.
+	OwnVersion bool
+	Groups     []Group
 	// Controllers run beside the requests.
 	Controllers []Controller
 	// AdmissionPlugins receive the writes of all kinds, and connections.
@@ -291,6 +293,10 @@ type Kind struct {
 	PrepareForCreate func(ctx context.Context, obj runtime.Object)
 	PrepareForUpdate func(ctx context.Context, obj, old runtime.Object)
 	PrepareForStatus func(ctx context.Context, obj, old runtime.Object)
+	// Canonicalize changes validated objects before they are stored.
+	Canonicalize func(obj runtime.Object)
+	// AfterCreate, AfterUpdate and AfterDelete are called after writes of the API that are no dry runs.
+	AfterCreate, AfterUpdate, AfterDelete func(obj runtime.Object)
 	// Validate validates objects in creates and in updates.
 	Validate       func(ctx context.Context, obj runtime.Object) field.ErrorList
 	ValidateCreate func(ctx context.Context, obj runtime.Object) field.ErrorList
@@ -592,6 +598,7 @@ func (k *Kind) Hooks() []string {
 		{"prepare for create", k.PrepareForCreate != nil},
 		{"prepare for update", k.PrepareForUpdate != nil},
 		{"prepare for status", k.PrepareForStatus != nil},
+		{"canonicalize", k.Canonicalize != nil},
 		{"validate", k.Validate != nil},
 		{"validate create", k.ValidateCreate != nil},
 		{"validate update", k.ValidateUpdate != nil},
@@ -601,6 +608,9 @@ func (k *Kind) Hooks() []string {
 		{"admission of connections", len(k.ConnectAdmissions) > 0},
 		{"admission of creates", len(k.CreateAdmissions) > 0},
 		{"admission of updates", len(k.UpdateAdmissions) > 0},
+		{"after create", k.AfterCreate != nil},
+		{"after update", k.AfterUpdate != nil},
+		{"after delete", k.AfterDelete != nil},
 	} {
 		if hook.set {
 			names = append(names, hook.name)

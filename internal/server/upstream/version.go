@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"regexp"
 	"runtime/debug"
+	"strconv"
 	"strings"
 
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	basecompatibility "k8s.io/component-base/compatibility"
@@ -15,7 +17,8 @@ import (
 )
 
 // serverVersion is the version that /version shows: the Kubernetes release of the API machinery, on which clients
-// base decisions, marked as Annex's. The part behind the release is build metadata, which no client compares.
+// base decisions, marked as Annex's. The part behind the release is build metadata, which no client compares. A
+// program may show its own version instead.
 type serverVersion struct {
 	basecompatibility.MutableEffectiveVersion
 	server *define.Server
@@ -28,10 +31,19 @@ func EffectiveVersion(s *define.Server) basecompatibility.EffectiveVersion {
 
 func (v serverVersion) Info() *version.Info {
 	info := v.MutableEffectiveVersion.Info()
+	if own, err := utilversion.ParseSemantic(v.server.Version); err == nil && v.server.OwnVersion {
+		info.Major, info.Minor, info.GitVersion = strconv.Itoa(int(own.Major())), strconv.Itoa(int(own.Minor())), v.server.Version
+		info.EmulationMajor, info.EmulationMinor, info.MinCompatibilityMajor, info.MinCompatibilityMinor = "", "", "", ""
+		return builtInfo(info)
+	}
 	info.GitVersion = Version() + "." + v.server.Name
 	if v.server.Version != "" {
 		info.GitVersion += "." + notMetadata.ReplaceAllLiteralString(v.server.Version, "-")
 	}
+	return builtInfo(info)
+}
+
+func builtInfo(info *version.Info) *version.Info {
 	if build, ok := debug.ReadBuildInfo(); ok {
 		info.GitCommit, info.GitTreeState, info.BuildDate = builtFrom(build)
 	}

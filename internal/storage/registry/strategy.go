@@ -23,6 +23,7 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/apiserver/pkg/util/dryrun"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annexapi/annex/internal/base/objects"
@@ -74,12 +75,34 @@ func (s strategy) apply(store *genericregistry.Store) {
 	if s.kind.Grace != nil {
 		store.DeleteStrategy = gracefulStrategy{s}
 	}
+	store.AfterCreate, store.AfterUpdate, store.AfterDelete = nil, nil, nil
+	if after := s.kind.AfterCreate; after != nil {
+		store.AfterCreate = func(obj runtime.Object, options *metav1.CreateOptions) { afterWrite(after, obj, options.DryRun) }
+	}
+	if after := s.kind.AfterUpdate; after != nil {
+		store.AfterUpdate = func(obj runtime.Object, options *metav1.UpdateOptions) { afterWrite(after, obj, options.DryRun) }
+	}
+	if after := s.kind.AfterDelete; after != nil {
+		store.AfterDelete = func(obj runtime.Object, options *metav1.DeleteOptions) { afterWrite(after, obj, options.DryRun) }
+	}
+}
+
+func afterWrite(after func(runtime.Object), obj runtime.Object, dryRun []string) {
+	if !dryrun.IsDryRun(dryRun) {
+		after(obj)
+	}
 }
 
 func (s strategy) NamespaceScoped() bool                         { return !s.kind.ClusterScoped }
 func (s strategy) AllowCreateOnUpdate(context.Context) bool      { return s.kind.CreateOnUpdate }
 func (s strategy) AllowUnconditionalUpdate(context.Context) bool { return s.unconditional }
-func (s strategy) Canonicalize(runtime.Object)                   {}
+
+// Canonicalize implements rest.RESTCreateStrategy and rest.RESTUpdateStrategy.
+func (s strategy) Canonicalize(obj runtime.Object) {
+	if s.kind.Canonicalize != nil {
+		s.kind.Canonicalize(obj)
+	}
+}
 
 func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	if status := part(obj, "Status"); s.kind.Status && status.IsValid() {

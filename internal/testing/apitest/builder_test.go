@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 	markedv1 "github.com/annexapi/annex/internal/testing/shop/marked/v1"
 	rulesv1 "github.com/annexapi/annex/internal/testing/shop/rules/v1"
 	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
+	"github.com/annexapi/annex/internal/testing/testwait"
+	"github.com/annexapi/annex/store/memory"
 )
 
 const queuesPath = "/apis/rules.example.com/v1/namespaces/default/queues"
@@ -81,6 +84,154 @@ func TestCreateOnUpdate_ofAKind(t *testing.T) {
 		t.Errorf("created by an update: %s", made.raw)
 	}
 	c.put(queuesPath+"/a", queue("a", metadata(fields{"resourceVersion": made.str("metadata", "resourceVersion")}))).want(200)
+}
+
+// A PUT that creates is authorized and admitted as a create, as upstream's handler does.
+func TestCreateOnUpdate_withoutTheRightToCreate_isForbidden(t *testing.T) {
+	t.Parallel()
+	admitted := make(chan annex.Operation, 10)
+	c := startRules(t, queues().CreateOnUpdate().Admit(func(_ context.Context, r annex.Request[rulesv1.Queue]) error {
+		admitted <- r.Operation
+		return nil
+	}))
+	c.put(queuesPath+"/made", queue("made")).want(201)
+	if operation := <-admitted; operation != annex.Create {
+		t.Errorf("admitted as %s", operation)
+	}
+	rules := []any{fields{"apiGroups": []any{"rules.example.com"}, "resources": []any{"queues"}, "verbs": []any{"update", "get"}}}
+	c.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", object("v1", "ClusterRole", "writer",
+		fields{"apiVersion": "rbac.authorization.k8s.io/v1", "rules": rules})).want(201)
+	c.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", object("v1", "ClusterRoleBinding", "writer", fields{
+		"apiVersion": "rbac.authorization.k8s.io/v1",
+		"roleRef":    fields{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "writer"},
+		"subjects":   []any{fields{"kind": "ServiceAccount", "namespace": "default", "name": "anna"}},
+	})).want(201)
+	c.post(accountsPath, account("anna")).want(201)
+	anna := c.as("anna")
+	testwait.Until(t, "anna may update", func() bool {
+		return anna.get(queuesPath+"/made").code == 200
+	})
+	anna.put(queuesPath+"/missing", queue("missing")).refused(403, metav1.StatusReasonForbidden, `cannot create resource \"queues\"`)
+	c.get(queuesPath + "/missing").want(404)
+}
+
+func TestCanonicalize_afterValidation(t *testing.T) {
+	t.Parallel()
+	var admitted sync.Map
+	c := startRules(t, queues().
+		Validate(func(_ context.Context, q *rulesv1.Queue) field.ErrorList {
+			if q.Spec.Owner == "me" {
+				return field.ErrorList{field.Invalid(field.NewPath("spec", "owner"), q.Spec.Owner, "the canonical form is not validated")}
+			}
+			return nil
+		}).
+		Canonicalize(func(q *rulesv1.Queue) { q.Spec.Owner = strings.ToLower(q.Spec.Owner) }).
+		Admit(func(_ context.Context, r annex.Request[rulesv1.Queue]) error {
+			admitted.Store(r.Object.Spec.Owner, true)
+			return nil
+		}))
+	owner := func(a *answer) string { return a.str("spec", "owner") }
+	for name, got := range map[string]string{
+		"create": owner(c.post(queuesPath, queue("a", spec(fields{"owner": "Me"}))).want(201)),
+		"read":   owner(c.get(queuesPath + "/a").want(200)),
+		"patch":  owner(c.patch(mergePatch, queuesPath+"/a", spec(fields{"owner": "ME"})).want(200)),
+		"apply":  owner(c.apply(queuesPath+"/b", "m", queue("b", spec(fields{"owner": "mE"}))).want(201)),
+	} {
+		if got != "me" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	c.post(queuesPath, queue("c", spec(fields{"owner": "me"}))).refused(422, metav1.StatusReasonInvalid, "spec.owner")
+	if _, ok := admitted.Load("me"); !ok {
+		t.Error("admission has not seen the canonical form")
+	}
+	before := c.get(queuesPath+"/a").str("metadata", "generation")
+	if after := c.patch(mergePatch, queuesPath+"/a", spec(fields{"owner": "mE"})).want(200).str("metadata", "resourceVersion"); after !=
+		c.get(queuesPath+"/a").str("metadata", "resourceVersion") {
+		t.Errorf("a patch to another form of the same value is a change: generation %s", before)
+	}
+}
+
+func TestAfterWrites_areCalledOnceForEachWrite(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var calls []string
+	note := func(what string) func(q *rulesv1.Queue) {
+		return func(q *rulesv1.Queue) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls = append(calls, what+" "+q.Name+" "+q.Spec.Owner)
+		}
+	}
+	c := startRules(t, queues().CreateOnUpdate().
+		AfterCreate(note("created")).AfterUpdate(note("updated")).AfterDelete(note("deleted")).
+		Validate(func(_ context.Context, q *rulesv1.Queue) field.ErrorList {
+			if q.Spec.Owner == "nobody" {
+				return field.ErrorList{field.Required(field.NewPath("spec", "owner"), "")}
+			}
+			return nil
+		}))
+	owner := func(name string) map[string]any { return spec(fields{"owner": name}) }
+	for _, step := range []struct {
+		name string
+		do   func()
+		want string
+	}{
+		{"create", func() { c.post(queuesPath, queue("a", owner("me"))).want(201) }, "created a me"},
+		{"a name that is taken", func() { c.post(queuesPath, queue("a")).want(409) }, ""},
+		{"dry run", func() { c.post(queuesPath+"?dryRun=All", queue("d")).want(201) }, ""},
+		{"refused", func() { c.patch(mergePatch, queuesPath+"/a", owner("nobody")).want(422) }, ""},
+		{"patch", func() { c.patch(mergePatch, queuesPath+"/a", owner("you")).want(200) }, "updated a you"},
+		{"dry run of a patch", func() { c.patch(mergePatch, queuesPath+"/a?dryRun=All", owner("x")).want(200) }, ""},
+		{"status", func() { c.patch(mergePatch, queuesPath+"/a/status", status(fields{"phase": "Open"})).want(200) }, "updated a you"},
+		{"apply", func() { c.apply(queuesPath+"/b", "m", queue("b", owner("b"))).want(201) }, "created b b"},
+		{"create on update", func() { c.put(queuesPath+"/c", queue("c", owner("c"))).want(201) }, "created c c"},
+		{"dry run of a deletion", func() { c.delete(queuesPath+"/a", fields{"dryRun": []any{"All"}}).want(200) }, ""},
+		{"delete", func() { c.delete(queuesPath+"/a", nil).want(200) }, "deleted a you"},
+		{"delete what is missing", func() { c.delete(queuesPath+"/a", nil).want(404) }, ""},
+		{"a finalizer", func() {
+			c.patch(mergePatch, queuesPath+"/b", metadata(fields{"finalizers": []any{"example.com/wait"}})).want(200)
+			c.delete(queuesPath+"/b", nil).want(200)
+		}, "updated b b"},
+		{"its last finalizer", func() {
+			c.patch(mergePatch, queuesPath+"/b", metadata(fields{"finalizers": nil})).want(200)
+		}, "deleted b b"},
+		{"delete all", func() { c.delete(queuesPath, nil).want(200) }, "deleted c c"},
+	} {
+		step.do()
+		mu.Lock()
+		if got := strings.Join(calls, ", "); got != step.want {
+			t.Errorf("%s: %q, want %q", step.name, got, step.want)
+		}
+		calls = nil
+		mu.Unlock()
+	}
+}
+
+func TestOwnVersion_isShownAlone(t *testing.T) {
+	t.Parallel()
+	server := annex.Server{
+		Name:   "shop",
+		Groups: []annex.Group{{Name: "rules.example.com", Kinds: []annex.Kind{queues()}}},
+	}
+	server.Version = "v3.14.1"
+	if got := startWith(t, server, annex.Options{Storage: memory.Storage()}).get("/version"); got.str("major") != "1" ||
+		!strings.HasSuffix(got.str("gitVersion"), "+annex.shop.v3.14.1") {
+		t.Errorf("without OwnVersion: %s", got.raw)
+	}
+	server.OwnVersion = true
+	got := startWith(t, server, annex.Options{Storage: memory.Storage()}).get("/version")
+	for field, want := range map[string]string{"major": "3", "minor": "14", "gitVersion": "v3.14.1"} {
+		if got.str(field) != want {
+			t.Errorf("%s: %s", field, got.raw)
+		}
+	}
+	for _, wrong := range []string{"", "3.14.1", "v3", "three"} {
+		server.Version = wrong
+		if _, err := annex.Define(server); err == nil || !strings.Contains(err.Error(), "is not a semantic version such as v1.2.0") {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
 }
 
 func TestGracePeriodOf_byObject(t *testing.T) {

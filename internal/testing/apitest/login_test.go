@@ -192,6 +192,11 @@ func TestLogin_firstUserWhileRunning(t *testing.T) {
 	instance, stop := run(t, shop(), annex.Options{DataDir: dir, Storage: memory.Storage(), Console: new(true)})
 	c := clientOf(t, instance)
 	c.stranger("").get("/oauth/jwks").want(404)
+	early := c.stranger("").do("POST", "/oauth/token", "grant_type=password&username=alice&password=wonderland", "Content-Type",
+		"application/x-www-form-urlencoded").want(404)
+	if !strings.Contains(early.str("error_description"), "with the verb user passwd of the program, such as shop user passwd alice") {
+		t.Errorf("before there is a user: %s", early.raw)
+	}
 	if told := string(c.stranger("").get("/console/config.json").want(200).raw); strings.Contains(told, "login") {
 		t.Errorf("the console is told %s", told)
 	}
