@@ -52,14 +52,16 @@ type Options struct {
 	Clock clock.PassiveClock
 }
 
-// Kinds finds the namespaced kinds that the server serves, to whose objects tokens can be bound. It returns false for
-// all other kinds.
+// Kinds finds the kinds that the server serves and to whose objects tokens can be bound. It returns false for all other
+// kinds.
 type Kinds func(gvk schema.GroupVersionKind) (Kind, bool)
 
 // Kind is the resource and storage of a kind.
 type Kind struct {
 	Resource schema.GroupResource
 	Storage  rest.Getter
+	// ClusterScoped kinds have objects outside of the account's namespace, such as nodes.
+	ClusterScoped bool
 }
 
 // Tokens issues and authenticates the tokens of service accounts. Its methods may be called concurrently.
@@ -99,11 +101,41 @@ type kubernetes struct {
 	Namespace string    `json:"namespace"`
 	Account   reference `json:"serviceaccount"`
 	// Object is the object that the token is bound to. kube-apiserver supports only some kinds, which have claims of
-	// their own below. Those kinds are not served here.
+	// their own below. Secrets are objects like others here.
 	Object *objectReference `json:"object,omitempty"`
-	Pod    any              `json:"pod,omitempty"`
+	Pod    *reference       `json:"pod,omitempty"`
 	Secret any              `json:"secret,omitempty"`
-	Node   any              `json:"node,omitempty"`
+	Node   *reference       `json:"node,omitempty"`
+}
+
+// bind sets the claim of the object that a token is bound to.
+func (k *kubernetes) bind(to *objectReference) {
+	switch {
+	case to == nil:
+	case to.is(pods):
+		k.Pod = &to.reference
+	case to.is(nodes):
+		k.Node = &to.reference
+	default:
+		k.Object = to
+	}
+}
+
+// bound returns the object that the token is bound to, nil if there is none.
+func (k *kubernetes) bound() *objectReference {
+	switch {
+	case k.Pod != nil:
+		return &objectReference{pods.GroupVersion().String(), pods.Kind, *k.Pod}
+	case k.Node != nil:
+		return &objectReference{nodes.GroupVersion().String(), nodes.Kind, *k.Node}
+	}
+	return k.Object
+}
+
+var pods, nodes = corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("Node")
+
+func (o *objectReference) is(kind schema.GroupVersionKind) bool {
+	return schema.FromAPIVersionAndKind(o.APIVersion, o.Kind) == kind
 }
 
 type reference struct {
@@ -154,19 +186,17 @@ func (t *Tokens) issue(
 	bound *objectReference,
 ) (token, id string, err error) {
 	id = uuid.NewString()
+	content := &kubernetes{Namespace: account.Namespace, Account: reference{account.Name, account.UID}}
+	content.bind(bound)
 	payload, err := json.Marshal(claims{
-		Audience:  audiences,
-		Expires:   seconds(now.Add(lifetime).Unix()),
-		IssuedAt:  seconds(now.Unix()),
-		NotBefore: seconds(now.Unix()),
-		Issuer:    t.options.Issuers[0],
-		ID:        id,
-		Subject:   serviceaccount.MakeUsername(account.Namespace, account.Name),
-		Kubernetes: &kubernetes{
-			Namespace: account.Namespace,
-			Account:   reference{account.Name, account.UID},
-			Object:    bound,
-		},
+		Audience:   audiences,
+		Expires:    seconds(now.Add(lifetime).Unix()),
+		IssuedAt:   seconds(now.Unix()),
+		NotBefore:  seconds(now.Unix()),
+		Issuer:     t.options.Issuers[0],
+		ID:         id,
+		Subject:    serviceaccount.MakeUsername(account.Namespace, account.Name),
+		Kubernetes: content,
 	})
 	if err != nil {
 		return "", "", fmt.Errorf("encode claims: %w", err)
@@ -201,6 +231,12 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 		Name:         c.Kubernetes.Account.Name,
 		UID:          string(c.Kubernetes.Account.UID),
 		CredentialID: jwt.CredentialIDForJTI(c.ID),
+	}
+	if pod := c.Kubernetes.Pod; pod != nil {
+		info.PodName, info.PodUID = pod.Name, string(pod.UID)
+	}
+	if node := c.Kubernetes.Node; node != nil {
+		info.NodeName, info.NodeUID = node.Name, string(node.UID)
 	}
 	return &authenticator.Response{User: info.UserInfo(), Audiences: audiences}, true, nil
 }
@@ -255,7 +291,7 @@ func (c *claims) check(now time.Time) error {
 		return fmt.Errorf("the token of %s is not valid before %s", c.Subject, c.NotBefore.time().UTC().Format(time.RFC3339))
 	case now.Before(c.IssuedAt.time().Add(-skew)):
 		return fmt.Errorf("the token of %s is issued in the future, at %s", c.Subject, c.IssuedAt.time().UTC().Format(time.RFC3339))
-	case k.Pod != nil || k.Secret != nil || k.Node != nil:
+	case k.Secret != nil:
 		return fmt.Errorf("the token of %s is bound to an object of a cluster", c.Subject)
 	}
 	return nil
@@ -264,18 +300,19 @@ func (c *claims) check(now time.Time) error {
 // exists returns nil if the account exists, and the object that the token is bound to.
 func (t *Tokens) exists(ctx context.Context, c *claims) error {
 	k := c.Kubernetes
-	if err := t.same(ctx, Kind{Resource, t.accounts}, k.Namespace, k.Account); err != nil {
+	if err := t.same(ctx, Kind{Resource: Resource, Storage: t.accounts}, k.Namespace, k.Account); err != nil {
 		return fmt.Errorf("the account: %w", err)
 	}
-	if k.Object == nil {
+	object := k.bound()
+	if object == nil {
 		return nil
 	}
-	gvk := schema.FromAPIVersionAndKind(k.Object.APIVersion, k.Object.Kind)
+	gvk := schema.FromAPIVersionAndKind(object.APIVersion, object.Kind)
 	kind, ok := t.kinds(gvk)
 	if !ok {
 		return fmt.Errorf("the token is bound to a %s, which this server does not serve", gvk)
 	}
-	if err := t.same(ctx, kind, k.Namespace, k.Object.reference); err != nil {
+	if err := t.same(ctx, kind, k.Namespace, object.reference); err != nil {
 		return fmt.Errorf("the %s to which the token is bound: %w", gvk.Kind, err)
 	}
 	return nil
@@ -302,6 +339,9 @@ func (t *Tokens) same(ctx context.Context, kind Kind, namespace string, ref refe
 
 // get reads the current object as the server itself.
 func get(ctx context.Context, kind Kind, namespace, name string) (metav1.Object, error) {
+	if kind.ClusterScoped {
+		namespace = ""
+	}
 	ctx = request.WithNamespace(ctx, namespace)
 	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
 	// Errors contain the resource of the request info, which may be missing or another one in ctx.

@@ -2,6 +2,7 @@ package accounts
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,7 +69,7 @@ func newWorld(t *testing.T, options Options) *world {
 		t.Fatal(err)
 	}
 	w.Tokens = NewTokens(options, keys, w.accounts, func(gvk schema.GroupVersionKind) (Kind, bool) {
-		return Kind{schema.GroupResource{Group: widgetKind.Group, Resource: "widgets"}, w.widgets}, gvk == widgetKind
+		return Kind{Resource: schema.GroupResource{Group: widgetKind.Group, Resource: "widgets"}, Storage: w.widgets}, gvk == widgetKind
 	})
 	w.accounts.put("robot", "uid-1")
 	return w
@@ -222,6 +223,41 @@ func TestTokens_endWithBoundObject(t *testing.T) {
 	w.refuses(token, "which this server does not serve")
 }
 
+// A server with the kinds of workloads binds tokens as a kube-apiserver does.
+func TestTokens_boundToPodsAndNodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	objects := stored{}
+	objects.put("p", "uid-p")
+	objects["/n"] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n"}}
+	w.Tokens = NewTokens(w.options, w.keys, w.accounts, func(gvk schema.GroupVersionKind) (Kind, bool) {
+		return Kind{Resource: schema.GroupResource{Resource: "objects"}, Storage: objects, ClusterScoped: gvk == nodes}, gvk == pods ||
+			gvk == nodes
+	})
+	for kind, test := range map[string]struct{ name, uid, key, extra, claim string }{
+		"Pod":  {"p", "uid-p", "default/p", "authentication.kubernetes.io/pod-", `"pod":{"name":"p","uid":"uid-p"}`},
+		"Node": {"n", "uid-n", "/n", "authentication.kubernetes.io/node-", `"node":{"name":"n","uid":"uid-n"}`},
+	} {
+		spec := bound(test.name, "")
+		spec.BoundObjectRef.APIVersion, spec.BoundObjectRef.Kind = "v1", kind
+		token := w.token(spec)
+		payload, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
+		if err != nil || !strings.Contains(string(payload), test.claim) || strings.Contains(string(payload), `"object"`) {
+			t.Errorf("%s: %s, %v", kind, payload, err)
+		}
+		extra := w.accepts(token).User.GetExtra()
+		if !slices.Equal(extra[test.extra+"name"], []string{test.name}) || !slices.Equal(extra[test.extra+"uid"], []string{test.uid}) {
+			t.Errorf("%s: %v", kind, extra)
+		}
+		spec.BoundObjectRef.UID = "other"
+		if _, err := w.ask(spec); !apierrors.IsConflict(err) {
+			t.Errorf("another %s: %v", kind, err)
+		}
+		delete(objects, test.key)
+		w.refuses(token, "the "+kind+" to which the token is bound")
+	}
+}
+
 func TestTokens_audiences(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
@@ -268,7 +304,9 @@ func TestTokens_invalidClaims(t *testing.T) {
 		"is not valid before":            func(c map[string]any) { c["nbf"] = c["exp"] },
 		`subject "system:admin" does not match its service account`: func(c map[string]any) { c["sub"] = "system:admin" },
 		"is bound to an object of " +
-			"a cluster": func(c map[string]any) { c["kubernetes.io"].(map[string]any)["pod"] = map[string]any{"name": "p"} },
+			"a cluster": func(c map[string]any) { c["kubernetes.io"].(map[string]any)["secret"] = map[string]any{"name": "s"} },
+		"is bound to a /v1, Kind=Pod, which this " +
+			"server does not serve": func(c map[string]any) { c["kubernetes.io"].(map[string]any)["pod"] = map[string]any{"name": "p"} },
 		`audiences [], not for`:                           func(c map[string]any) { delete(c, "aud") },
 		`for the audiences ["other"]`:                     func(c map[string]any) { c["aud"] = "other" },
 		`serviceaccounts "other" not found`:               func(c map[string]any) { ofAccount(c, "default", "other") },

@@ -33,7 +33,7 @@ func serveAccounts(p *plan.Plan, keys *accounts.Keys, c *upstream.Config) *accou
 		},
 		keys,
 		getterOf(c.Kinds, accounts.Resource),
-		boundKinds(c.Kinds),
+		boundKinds(c),
 	)
 	c.BuiltIn[corev1.SchemeGroupVersion][accounts.Resource.Resource+"/token"] = tokens.Requests()
 	if p.Discoverable() {
@@ -53,7 +53,8 @@ func getterOf(kinds []*registry.Kind, resource schema.GroupResource) registryres
 }
 
 // boundKinds returns the kinds to which service account tokens can be bound.
-func boundKinds(kinds []*registry.Kind) accounts.Kinds {
+func boundKinds(c *upstream.Config) accounts.Kinds {
+	kinds := c.Kinds
 	return func(gvk schema.GroupVersionKind) (accounts.Kind, bool) {
 		for _, k := range kinds {
 			for _, v := range k.Definition.Versions {
@@ -66,7 +67,13 @@ func boundKinds(kinds []*registry.Kind) accounts.Kinds {
 				}
 			}
 		}
-		return accounts.Kind{}, false
+		// The extension of a control plane is opened after the accounts, and before the first request.
+		resource, getter, namespaced := c.Foreign.Getter(gvk)
+		// kube-apiserver binds tokens to no objects outside of namespaces but nodes.
+		if getter == nil || !namespaced && gvk != corev1.SchemeGroupVersion.WithKind("Node") {
+			return accounts.Kind{}, false
+		}
+		return accounts.Kind{Resource: resource, Storage: getter, ClusterScoped: !namespaced}, true
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/kube-openapi/pkg/builder3"
 	"k8s.io/kube-openapi/pkg/common"
@@ -90,6 +92,31 @@ func (f *Foreign) Versions() []schema.GroupVersion {
 }
 
 // group returns the group of a name; nil if there is none.
+// Getter returns the storage of a kind, its resource, and whether its objects have namespaces. It is nil for a kind that no
+// group has, or whose objects cannot be read one by one. A nil Foreign has none.
+func (f *Foreign) Getter(kind schema.GroupVersionKind) (resource schema.GroupResource, getter rest.Getter, namespaced bool) {
+	if f == nil {
+		return resource, nil, false
+	}
+	for _, g := range f.Groups {
+		for name, storage := range g.VersionedResourcesStorageMap[kind.Version] {
+			if len(g.PrioritizedVersions) == 0 || g.PrioritizedVersions[0].Group != kind.Group || strings.Contains(name, "/") {
+				continue
+			}
+			kinds, _, err := g.Scheme.ObjectKinds(storage.New())
+			if err != nil || !slices.ContainsFunc(kinds,
+				func(k schema.GroupVersionKind) bool { return k.GroupKind() == kind.GroupKind() }) {
+				continue
+			}
+			if reader, ok := storage.(rest.Getter); ok {
+				scoper, ok := storage.(rest.Scoper)
+				return schema.GroupResource{Group: kind.Group, Resource: name}, reader, ok && scoper.NamespaceScoped()
+			}
+		}
+	}
+	return resource, nil, false
+}
+
 func (f *Foreign) group(name string) *server.APIGroupInfo {
 	for _, g := range f.groups() {
 		if groupName(g) == name {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -8,9 +9,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -113,5 +116,56 @@ func TestLazyTypes_madeOnce(t *testing.T) {
 	}
 	if _, err := types.TypedToObject(nil); !errors.Is(err, broken) {
 		t.Errorf("TypedToObject: %v", err)
+	}
+}
+
+// single is the storage of one object.
+type single struct {
+	rest.Storage
+	rest.Scoper
+	obj runtime.Object
+}
+
+func (s *single) New() runtime.Object { return s.obj.DeepCopyObject() }
+
+func (s *single) Get(context.Context, string, *metav1.GetOptions) (runtime.Object, error) {
+	return s.obj, nil
+}
+
+type scope bool
+
+func (s scope) NamespaceScoped() bool { return bool(s) }
+
+func TestForeign_Getter_findsStoragesByKind(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	f := &Foreign{Groups: []*server.APIGroupInfo{{
+		Scheme: scheme, PrioritizedVersions: []schema.GroupVersion{corev1.SchemeGroupVersion},
+		VersionedResourcesStorageMap: map[string]map[string]rest.Storage{"v1": {
+			"pods": &single{Scoper: scope(true), obj: &corev1.Pod{}}, "pods/status": &single{Scoper: scope(true), obj: &corev1.Pod{}},
+			"nodes": &single{Scoper: scope(false), obj: &corev1.Node{}},
+		}},
+	}}}
+	for kind, want := range map[schema.GroupVersionKind]struct {
+		resource   string
+		namespaced bool
+	}{
+		corev1.SchemeGroupVersion.WithKind("Pod"):          {"pods", true},
+		corev1.SchemeGroupVersion.WithKind("Node"):         {"nodes", false},
+		corev1.SchemeGroupVersion.WithKind("Secret"):       {},
+		{Group: "", Version: "v2", Kind: "Pod"}:            {},
+		{Group: "example.com", Version: "v1", Kind: "Pod"}: {},
+		appsv1.SchemeGroupVersion.WithKind("Deployment"):   {},
+	} {
+		resource, getter, namespaced := f.Getter(kind)
+		if resource.Resource != want.resource || (getter != nil) != (want.resource != "") || namespaced != want.namespaced {
+			t.Errorf("%s: %s, %v, namespaced %v", kind, resource, getter, namespaced)
+		}
+	}
+	if _, getter, _ := (*Foreign)(nil).Getter(corev1.SchemeGroupVersion.WithKind("Pod")); getter != nil {
+		t.Error("a server without foreign groups has one")
 	}
 }
