@@ -400,6 +400,7 @@ var flag = regexp.MustCompile(`(^|[^-\w])--[a-z]`)
 // commandLines are files outside of the command line that may contain flags, with the reason.
 var commandLines = map[string]string{
 	"internal/program/manifests/arguments.go": "what programs in pods are started with",
+	"internal/program/manifests/external.go":  "the command line of a server outside of the cluster",
 }
 
 // A program that embeds a server has no flags, so messages name fields; internal/program/cli replaces them by

@@ -296,6 +296,9 @@ func (s *server) stop() error {
 }
 
 func (s *server) addUser(user User, base *rest.Config) (*AuthenticatedUser, error) {
+	if user.Name == "" {
+		return nil, errors.New("add a user: User.Name is empty, and a server takes such a certificate for nobody's: set it")
+	}
 	certificate, key, err := s.authority.issue(user.Name, user.Groups)
 	if err != nil {
 		return nil, fmt.Errorf("add the user %s: %w", user.Name, err)

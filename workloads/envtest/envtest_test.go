@@ -164,6 +164,15 @@ func TestAddUser_hasItsGroupsOnly(t *testing.T) {
 	}
 }
 
+func TestAddUser_withoutName_isRefused(t *testing.T) {
+	e := &envtest.Environment{}
+	start(t, e)
+	if _, err := e.AddUser(envtest.User{Groups: []string{"cooks"}}, nil); err == nil || !strings.Contains(err.Error(), "User.Name is "+
+		"empty") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestStart_mistakes(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "broken.yaml"), []byte("kind: CustomResourceDefinition\nspec: ["), 0o600); err != nil {

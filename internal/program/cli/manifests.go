@@ -102,7 +102,7 @@ user with the same name is an error. The arguments after -- are flags for serve.
 	flags.StringVar(&config.EtcdImage, "etcd-image", "", "container image of the example etcd (default: etcd's official image, in "+
 		"the tested version)")
 	flags.StringVar(&config.Certificates, "certificates", manifests.SelfCertified, "source of the serving certificate: self (the server), "+
-		"cert-manager, secret=NAME, a Secret of type kubernetes.io/tls that you keep up to date, or, with --external, files, which you "+
+		"cert-manager, secret=NAME, a Secret of type kubernetes.io/tls that you keep up to date, or, with --external, own, files that you "+
 		"give to serve")
 	flags.StringSliceVar(&config.External, "external", nil, "addresses of a server outside of the cluster, HOST or HOST:PORT: one DNS "+
 		"name, or "+
@@ -110,7 +110,7 @@ user with the same name is an error. The arguments after -- are flags for serve.
 	flags.BoolVar(&config.InsecureSkipTLSVerify, "insecure-skip-tls-verify", false, "let the cluster call the server without verifying "+
 		"its "+
 		"certificate; for development: whoever answers for the address reads and changes all requests")
-	flags.StringVar(&caFile, "ca-file", "", "file with the certificate authority of secret=NAME or files, for the caBundle of the "+
+	flags.StringVar(&caFile, "ca-file", "", "file with the certificate authority of secret=NAME or own, for the caBundle of the "+
 		"APIServices (PEM)")
 	flags.StringSliceVar(
 		&config.DisablePlugins,

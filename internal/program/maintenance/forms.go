@@ -3,6 +3,7 @@ package maintenance
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -131,12 +132,26 @@ type Unserved struct {
 	Objects int64
 }
 
+// UnreadableDefinition is the error about a stored CustomResourceDefinition that cannot be decrypted or decoded.
+type UnreadableDefinition struct {
+	// Key is the definition's key in the storage.
+	Key string
+	Err error
+}
+
+func (u *UnreadableDefinition) Error() string {
+	return fmt.Sprintf("the definition %s cannot be read, so its kind is unknown: %v", u.Key, u.Err)
+}
+
+func (u *UnreadableDefinition) Unwrap() error { return u.Err }
+
 // Forms counts the objects of every resource by stored form, but for those of custom resources, and the objects that belong to no
-// resource. It skips storages whose stored values cannot be read.
+// resource. It skips storages whose stored values cannot be read. With an error that is an UnreadableDefinition, the results are
+// complete, but for objects of the unknown kind, which seem to belong to no resource.
 func (l *Local) Forms(ctx context.Context) (all []Forms, unserved []Unserved, err error) {
-	custom, err := l.custom(ctx)
-	if err != nil {
-		return nil, nil, err
+	custom, unreadable := l.custom(ctx)
+	if unreadable != nil && !errors.As(unreadable, new(*UnreadableDefinition)) {
+		return nil, nil, unreadable
 	}
 	for _, s := range l.Storages {
 		reader, ok := s.Backend.(store.ValueReader)
@@ -147,7 +162,7 @@ func (l *Local) Forms(ctx context.Context) (all []Forms, unserved []Unserved, er
 			return nil, nil, fmt.Errorf("count the objects in %s: %w", s.Name, err)
 		}
 	}
-	return all, unserved, nil
+	return all, unserved, unreadable
 }
 
 func (l *Local) formsIn(

@@ -86,6 +86,25 @@ func TestForms_undecodableAndUnserved(t *testing.T) {
 	if want := []maintenance.Unserved{{Storage: "memory", Prefix: "/example.com/cats", Objects: 2}}; !slices.Equal(unserved, want) {
 		t.Errorf("unserved is %v, want %v", unserved, want)
 	}
+	local.Default, local.Custom = "memory", func(context.Context, string, store.Backend) ([]maintenance.Resource, error) {
+		return []maintenance.Resource{{Prefix: "/example.com/cats"}}, &maintenance.UnreadableDefinition{Key: "/defs/dogs",
+			Err: errors.New("garbage")}
+	}
+	counted, unserved, err := local.Forms(t.Context())
+	if !errors.As(err, new(*maintenance.UnreadableDefinition)) || !strings.Contains(err.Error(), "the definition /defs/dogs cannot be "+
+		"read") {
+		t.Errorf("an unreadable definition: %v", err)
+	}
+	if len(counted) != len(all) || len(unserved) != 0 {
+		t.Errorf("beside an unreadable definition: %v, %v", counted, unserved)
+	}
+	local.Custom = func(context.Context, string, store.Backend) ([]maintenance.Resource, error) {
+		return nil, errors.New("the disk is gone")
+	}
+	if _, _, err := local.Forms(t.Context()); err == nil || err.Error() != "the disk is gone" {
+		t.Errorf("an error of the storage: %v", err)
+	}
+	local.Custom = nil
 	stats, err := local.Stats(t.Context())
 	if err != nil {
 		t.Fatal(err)

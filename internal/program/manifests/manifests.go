@@ -35,7 +35,7 @@ const (
 	// and the CA bundle in the APIServices current.
 	SecretPrefix = "secret="
 	// OwnFiles are the operator's own certificate files of a server outside of the cluster.
-	OwnFiles = "files"
+	OwnFiles = "own"
 )
 
 // Config describes the deployment of a server. Complete fills in its defaults.

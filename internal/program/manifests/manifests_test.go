@@ -157,11 +157,11 @@ func TestComplete_external_mistakes(t *testing.T) {
 		"Config.WithEtcd is for a server in the cluster":             func(c *Config) { c.WithEtcd = true },
 		"flags for serve after -- are for a server in the":           func(c *Config) { c.Args = []string{"-v=2"} },
 		"Config.Certificates \"cert-manager\": with Config.External": func(c *Config) { c.Certificates = CertManager },
-		"Config.Certificates files requires Config.CABundle":         func(c *Config) { c.Certificates = OwnFiles },
+		"Config.Certificates own requires Config.CABundle":         func(c *Config) { c.Certificates = OwnFiles },
 		"Config.InsecureSkipTLSVerify excludes Config.CABundle, and Config.Certificates self": func(c *Config) {
 			c.InsecureSkipTLSVerify = true
 		},
-		"Config.InsecureSkipTLSVerify excludes Config.CABundle, and Config.Certificates files": func(c *Config) {
+		"Config.InsecureSkipTLSVerify excludes Config.CABundle, and Config.Certificates own": func(c *Config) {
 			c.Certificates, c.InsecureSkipTLSVerify, c.CABundle = OwnFiles, true, []byte("x")
 		},
 	} {
@@ -172,7 +172,7 @@ func TestComplete_external_mistakes(t *testing.T) {
 		}
 	}
 	c := Config{Definition: shop(t), Image: image, Storage: inDir, Certificates: OwnFiles}
-	if err := c.Complete(); err == nil || !strings.Contains(err.Error(), `Config.Certificates "files": choose self`) {
+	if err := c.Complete(); err == nil || !strings.Contains(err.Error(), `Config.Certificates "own": choose self`) {
 		t.Errorf("files in the cluster: %v", err)
 	}
 }

@@ -100,8 +100,14 @@ func (c *contents) logUnserved(ctx context.Context) {
 // kind. Objects that belong to no kind break no request, but no request shows them either: logUnserved logs them.
 func (c *contents) checkForms(ctx context.Context) error {
 	all, unserved, err := c.tools.Forms(ctx)
-	if err != nil {
+	switch {
+	case err == nil:
+	case !errors.As(err, new(*maintenance.UnreadableDefinition)):
 		return err
+	case c.plan.Options.ServeDespiteUndecodable:
+		klog.FromContext(ctx).Error(err, "Stored definitions cannot be read, and neither can their objects")
+	default:
+		return fmt.Errorf("%w; Options.ServeDespiteUndecodable serves all other objects; nothing was changed", err)
 	}
 	c.encodings.set(all)
 	c.unserved = unserved
@@ -187,7 +193,7 @@ func (c *contents) countForms(ctx context.Context) {
 		if now := c.revisions(); now != revisions {
 			began := time.Now()
 			all, _, err := c.tools.Forms(ctx)
-			if took = time.Since(began); err == nil {
+			if took = time.Since(began); err == nil || errors.As(err, new(*maintenance.UnreadableDefinition)) { // which check has logged
 				c.encodings.set(all)
 				revisions = now
 			} else if ctx.Err() == nil {

@@ -27,7 +27,7 @@ import (
 var definitions = apiextensionsv1.Resource("customresourcedefinitions")
 
 // custom finds the stored custom resources in a backend: the definitions, and the objects of each definition. A
-// server without CustomResourceDefinitions has stored none.
+// server without CustomResourceDefinitions has stored none. With a maintenance.UnreadableDefinition, it returns the others, too.
 type custom struct{ keys *encryption.Encryption }
 
 func (c custom) resources(ctx context.Context, in string, backend store.Backend) ([]maintenance.Resource, error) {
@@ -36,6 +36,7 @@ func (c custom) resources(ctx context.Context, in string, backend store.Backend)
 		return nil, nil
 	}
 	var all []maintenance.Resource
+	var unreadable []error
 	transformer := c.keys.TransformerForResource(definitions)
 	for v, err := range reader.Values(ctx, registry.KeyPrefix(definitions)) {
 		if err != nil {
@@ -44,19 +45,21 @@ func (c custom) resources(ctx context.Context, in string, backend store.Backend)
 		data := v.Data
 		if transformer != nil {
 			if data, _, err = transformer.TransformFromStorage(ctx, data, v.Context); err != nil {
-				return nil, fmt.Errorf("the definition %s cannot be decrypted, so its kind is unknown: %w", v.Key, err)
+				unreadable = append(unreadable, &maintenance.UnreadableDefinition{Key: v.Key, Err: err})
+				continue
 			}
 		}
 		d := &apiextensionsv1.CustomResourceDefinition{}
 		if err := json.Unmarshal(data, d); err != nil {
-			return nil, fmt.Errorf("the definition %s cannot be read, so its kind is unknown: %w", v.Key, err)
+			unreadable = append(unreadable, &maintenance.UnreadableDefinition{Key: v.Key, Err: err})
+			continue
 		}
 		all = append(all, c.resource(in, backend, schema.GroupResource{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}, storedForm(d)))
 	}
-	if len(all) > 0 {
+	if len(all)+len(unreadable) > 0 {
 		all = append(all, c.resource(in, backend, definitions, convert.Form{}))
 	}
-	return all, nil
+	return all, errors.Join(unreadable...)
 }
 
 // storedForm returns the form in which new objects of a definition are stored. It is empty if only a webhook can

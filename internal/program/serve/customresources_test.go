@@ -2,11 +2,18 @@ package serve
 
 import (
 	"bytes"
+	"errors"
+	"slices"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/annexapi/annex/internal/model/convert"
+	"github.com/annexapi/annex/internal/program/maintenance"
+	"github.com/annexapi/annex/internal/storage/mvcc"
+	"github.com/annexapi/annex/internal/storage/registry"
+	"github.com/annexapi/annex/store"
+	"github.com/annexapi/annex/store/memory"
 )
 
 func TestAsStored(t *testing.T) {
@@ -48,5 +55,35 @@ func TestAsStored(t *testing.T) {
 	if _, _, err := (asStored{}).Decode([]byte("garbage"), nil, &storedObject{}); err == nil || err.Error() != "the stored value is not "+
 		"an object" {
 		t.Errorf("what is not an object: %v", err)
+	}
+}
+
+func TestCustom_unreadableDefinition_isReportedBesideTheOthers(t *testing.T) {
+	core, err := mvcc.Open(t.Context(), memory.New(), mvcc.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer core.Close()
+	prefix := registry.KeyPrefix(definitions)
+	for name, data := range map[string]string{
+		"cats.example.com": `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","spec":{"group":"example.com",` +
+			`"names":{"plural":"cats","kind":"Cat"},"versions":[{"name":"v1","storage":true}]}}`,
+		"dogs.example.com": "garbage",
+	} {
+		if _, err := core.Put(t.Context(), store.Value{Key: prefix + "/" + name, Data: []byte(data)}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := custom{nil}.resources(t.Context(), "memory", core)
+	unreadable := (*maintenance.UnreadableDefinition)(nil)
+	if !errors.As(err, &unreadable) || unreadable.Key != prefix+"/dogs.example.com" {
+		t.Errorf("got %v", err)
+	}
+	var names []string
+	for _, r := range found {
+		names = append(names, r.Resource.Resource)
+	}
+	if want := []string{"cats", "customresourcedefinitions"}; !slices.Equal(names, want) {
+		t.Errorf("beside it: %v, want %v", names, want)
 	}
 }

@@ -93,7 +93,9 @@ func (c *Core) reopen(ctx context.Context) error {
 	c.adopt(recovered, found)
 	_ = release(failed) // its failure is already known
 	c.recoveries.Add(1)
-	klog.InfoS("The store takes writes again", "revision", c.Revision(), "foundDurable", len(found.tail))
+	// A warning, since the failure is logged as an error, and the log of a server has no information by default.
+	klog.Warningf("The store takes writes again, from revision %d on; %d writes that had failed were found durable", c.Revision(),
+		len(found.tail))
 
 	c.pendingTrim = append(c.pendingTrim, found.garbage...)
 	if len(c.pendingTrim) > 0 || found.compacted < c.compacted.Load() {

@@ -8,13 +8,16 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/klog/v2"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annexapi/annex/internal/storage/mvcc"
@@ -132,6 +135,39 @@ func TestRecovery_durableTail_isPublished(t *testing.T) {
 				t.Error("the failed journal stays open")
 			}
 		})
+	}
+}
+
+// A server logs nothing below warnings by default.
+func TestRecovery_isLoggedOnceAsAWarning(t *testing.T) {
+	var mu sync.Mutex
+	var lines []string
+	state := klog.CaptureState()
+	defer state.Restore()
+	klog.SetLoggerWithOptions(logr.Discard(), klog.WriteKlogBuffer(func(line []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.Contains(string(line), "takes writes again") {
+			lines = append(lines, string(line))
+		}
+	}))
+	clock := newClock()
+	var full atomic.Bool
+	full.Store(true)
+	core, pods, _ := failing(t, clock, func(j *ledger) (journal.Journal, error) {
+		if full.Load() {
+			return nil, errFull
+		}
+		return recoverable{j.upTo(2)}, nil
+	})
+	checkReadOnly(t, core, pods)
+	full.Store(false)
+	untilHealthy(t, core, clock)
+	create(t, pods, "later")
+	mu.Lock()
+	defer mu.Unlock()
+	if len(lines) != 1 || !strings.HasPrefix(lines[0], "W") {
+		t.Errorf("logged %q", lines)
 	}
 }
 

@@ -120,12 +120,19 @@ type markedTable struct {
 	convertor runtime.ObjectConvertor
 	versions  map[string]rest.TableConvertor
 	other     rest.TableConvertor
+	// listed is other without its order of rows, so that its rows match those of versions.
+	listed rest.TableConvertor
+	order  func(a, b runtime.Object) int
 }
 
 // tableOf returns the table convertor of the kind.
 func tableOf(k *define.Kind, convertor runtime.ObjectConvertor) (rest.TableConvertor, error) {
 	plain := newKindTable(k)
-	t := markedTable{kind: k, convertor: convertor, versions: map[string]rest.TableConvertor{}, other: plain}
+	listed := *plain
+	listed.order = nil
+	t := markedTable{
+		kind: k, convertor: convertor, versions: map[string]rest.TableConvertor{}, other: plain, listed: &listed, order: k.RowOrder,
+	}
 	for _, v := range k.Versions {
 		if v.Structural == nil {
 			continue
@@ -167,23 +174,48 @@ func (t markedTable) ConvertToTable(ctx context.Context, object, options runtime
 		object = converted
 	}
 	out, err := table.ConvertToTable(ctx, object, options)
-	if err != nil || len(t.kind.Columns) == 0 {
+	if err != nil || len(t.kind.Columns) == 0 && t.order == nil {
 		return out, err
 	}
-	declared, err := t.other.ConvertToTable(ctx, hub, options)
+	declared, err := t.listed.ConvertToTable(ctx, hub, options)
 	if err != nil {
 		return nil, err
 	}
-	return withColumns(out, declared, len(t.kind.Columns)), nil
+	if len(t.kind.Columns) > 0 {
+		out = withColumns(out, declared, t.kind)
+	}
+	if t.order != nil {
+		out.Rows = sortedLike(out.Rows, declared.Rows, t.order)
+	}
+	return out, nil
 }
 
-// withColumns appends to a table the n columns that follow the name in another table of the same objects.
-func withColumns(table, other *metav1.Table, n int) *metav1.Table {
+// sortedLike returns the rows in the order of the objects of other rows, which are those of the hub, in the same places.
+func sortedLike(rows, hub []metav1.TableRow, order func(a, b runtime.Object) int) []metav1.TableRow {
+	places := make([]int, len(rows))
+	for i := range places {
+		places[i] = i
+	}
+	slices.SortStableFunc(places, func(a, b int) int { return order(hub[a].Object.Object, hub[b].Object.Object) })
+	sorted := make([]metav1.TableRow, len(rows))
+	for i, place := range places {
+		sorted[i] = rows[place]
+	}
+	return sorted
+}
+
+// withColumns appends the columns of the kind in another table of the same objects, in the same order.
+func withColumns(table, other *metav1.Table, k *define.Kind) *metav1.Table {
+	from := 1 // behind the name
+	if k.WithoutName {
+		from = 0
+	}
+	to := from + len(k.Columns)
 	if len(table.ColumnDefinitions) > 0 {
-		table.ColumnDefinitions = slices.Concat(table.ColumnDefinitions, other.ColumnDefinitions[1:1+n])
+		table.ColumnDefinitions = slices.Concat(table.ColumnDefinitions, other.ColumnDefinitions[from:to])
 	}
 	for i := range table.Rows {
-		table.Rows[i].Cells = append(table.Rows[i].Cells, other.Rows[i].Cells[1:1+n]...)
+		table.Rows[i].Cells = append(table.Rows[i].Cells, other.Rows[i].Cells[from:to]...)
 	}
 	return table
 }
