@@ -111,7 +111,7 @@ func TestCreateOnUpdate_withoutTheRightToCreate_isForbidden(t *testing.T) {
 	testwait.Until(t, "anna may update", func() bool {
 		return anna.get(queuesPath+"/made").code == 200
 	})
-	anna.put(queuesPath+"/missing", queue("missing")).refused(403, metav1.StatusReasonForbidden, `cannot create resource \"queues\"`)
+	anna.put(queuesPath+"/missing", queue("missing")).refused(403, metav1.StatusReasonForbidden, `cannot create resource "queues"`)
 	c.get(queuesPath + "/missing").want(404)
 }
 
