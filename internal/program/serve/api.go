@@ -75,6 +75,7 @@ func (b apiBuilder) config(ctx context.Context, memory *budget.Budget) upstream.
 		AuditSink:      recorders.audit.Sink(),
 		AuditPolicy:    recorders.audit.Policy(),
 		AccessLog:      recorders.accessLog.Handler(),
+		Requests:       recorders.requests,
 		LongRunning:    maintenance.Handlers(b.model.tools),
 		Memory:         memory,
 		Tracing:        recorders.tracing,

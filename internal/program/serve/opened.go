@@ -9,6 +9,7 @@ import (
 	"github.com/annexapi/annex/internal/program/plan"
 	"github.com/annexapi/annex/internal/server/audit"
 	"github.com/annexapi/annex/internal/server/loopback"
+	"github.com/annexapi/annex/internal/server/requestlog"
 	"github.com/annexapi/annex/internal/server/upstream"
 	"github.com/annexapi/annex/internal/storage/encryption"
 )
@@ -85,6 +86,7 @@ type recorders struct {
 	audit     *audit.Audit
 	accessLog *audit.AccessLog
 	tracing   *upstream.Tracing
+	requests  *requestlog.Ring // of the console
 }
 
 func openRecorders(ctx context.Context, p *plan.Plan, closing *closers) (recorders, error) {
@@ -103,7 +105,11 @@ func openRecorders(ctx context.Context, p *plan.Plan, closing *closers) (recorde
 		return recorders{}, err
 	}
 	closing.add(tracing.Close)
-	return recorders{audit: events, accessLog: accessLog, tracing: tracing}, nil
+	opened := recorders{audit: events, accessLog: accessLog, tracing: tracing}
+	if p.Console.Served {
+		opened.requests = requestlog.NewRing(requestlog.DefaultSize)
+	}
+	return opened, nil
 }
 
 // openDurable opens the data directory and the storages. The record of the data directory is durable before the first

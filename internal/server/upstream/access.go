@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
+	"github.com/annexapi/annex/internal/server/requestlog"
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
@@ -23,38 +24,113 @@ type access struct{ user, impersonated string }
 
 type accessKey struct{}
 
-// withAccessLog logs each request when it has ended, including requests that are refused before their caller is
-// known. It does not log the requests that the server sends to itself in order to read. It needs the request info.
-func withAccessLog(handler http.Handler, log slog.Handler, longRunning request.LongRunningRequestCheck) http.Handler {
+// recorders take note of each request when it has ended.
+type recorders struct {
+	log  slog.Handler     // nil without an access log
+	ring *requestlog.Ring // nil without a console
+}
+
+// withAccessLog records each request when it has ended, including requests that are refused before their caller is
+// known. It does not record the requests that the server sends to itself in order to read. It needs the request info.
+func withAccessLog(handler http.Handler, to recorders, longRunning request.LongRunningRequestCheck) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		began, ctx := time.Now(), r.Context()
-		who, answer, returned, left := &access{}, &answer{ResponseWriter: w}, false, false
-		end := func() {
-			if left || readsItself(r, who) {
-				return
-			}
-			record := accessRecord(r, who, answer, time.Since(began))
-			if info, ok := request.RequestInfoFrom(ctx); ok && longRunning(r, info) {
-				record.AddAttrs(slog.Bool("longRunning", true))
-			}
-			if !returned { // a panic does not end the server
-				record.AddAttrs(slog.Bool("panic", true))
-			}
-			_ = log.Handle(ctx, record) // the handler counts lost lines
+		o := &observed{Context: r.Context(), request: r, began: time.Now()}
+		o.answer.ResponseWriter, o.answer.keeps = w, to.ring != nil
+		defer o.end(to, longRunning)
+		handler.ServeHTTP(responsewriter.WrapForHTTP1Or2(&o.answer), r.WithContext(o))
+		if o.answer.code == 0 {
+			o.answer.code = http.StatusOK
 		}
-		defer end()
-		handler.ServeHTTP(responsewriter.WrapForHTTP1Or2(answer), r.WithContext(context.WithValue(ctx, accessKey{}, who)))
-		if answer.code == 0 {
-			answer.code = http.StatusOK
-		}
-		returned = true
-		left = push.RestFrom(ctx).Around(func(serve func()) {
-			left, returned = false, false
-			defer end()
+		o.returned = true
+		o.left = push.RestFrom(o.Context).Around(func(serve func()) {
+			o.left, o.returned = false, false
+			defer o.end(to, longRunning)
 			serve()
-			returned = true
+			o.returned = true
 		})
 	})
+}
+
+// observed is a request until it has ended. It is the context of the request, too, which saves allocations.
+type observed struct {
+	context.Context
+	access
+	answer         notedAnswer
+	request        *http.Request
+	began          time.Time
+	returned, left bool
+}
+
+// notedAnswer is an answer that keeps the beginning of a refusal.
+type notedAnswer struct {
+	answer
+	keeps   bool
+	refusal []byte
+}
+
+// Write implements http.ResponseWriter.
+func (a *notedAnswer) Write(p []byte) (int, error) {
+	if a.keeps && a.code >= http.StatusBadRequest && len(a.refusal) < requestlog.MaxRefusal {
+		a.refusal = append(a.refusal, p[:min(len(p), requestlog.MaxRefusal-len(a.refusal))]...)
+	}
+	return a.answer.Write(p)
+}
+
+// Value implements context.Context.
+func (o *observed) Value(key any) any {
+	if _, ok := key.(accessKey); ok {
+		return &o.access
+	}
+	return o.Context.Value(key)
+}
+
+// end records the request. A request that has been left to its rest ends with that.
+func (o *observed) end(to recorders, longRunning request.LongRunningRequestCheck) {
+	if o.left || readsItself(o.request, &o.access) {
+		return
+	}
+	took := time.Since(o.began)
+	info, ok := request.RequestInfoFrom(o.Context)
+	long := ok && longRunning(o.request, info)
+	if to.ring != nil {
+		to.ring.Add(o.entry(info, long, took))
+	}
+	if to.log == nil {
+		return
+	}
+	record := accessRecord(o.request, &o.access, &o.answer.answer, took)
+	if long {
+		record.AddAttrs(slog.Bool("longRunning", true))
+	}
+	if !o.returned { // a panic does not end the server
+		record.AddAttrs(slog.Bool("panic", true))
+	}
+	_ = to.log.Handle(o.Context, record) // the handler counts lost lines
+}
+
+// entry returns the request for the ring. info is nil for a request that cannot be parsed.
+func (o *observed) entry(info *request.RequestInfo, long bool, took time.Duration) *requestlog.Entry {
+	e := &requestlog.Entry{
+		Time: o.began, Duration: took, User: o.user, As: o.impersonated, Remote: o.request.RemoteAddr, Code: o.answer.code, Bytes: o.answer.bytes,
+		Long: long, URI: maskedURI(o.request.URL),
+	}
+	if info != nil {
+		e.Verb = info.Verb
+		if info.IsResourceRequest {
+			e.Group, e.Version, e.Resource, e.Subresource = info.APIGroup, info.APIVersion, info.Resource, info.Subresource
+			e.Namespace, e.Name = info.Namespace, info.Name
+		}
+	}
+	if e.Verb == "" {
+		e.Verb = strings.ToLower(o.request.Method)
+	}
+	if e.Code == 0 { // as in accessRecord
+		e.Code = http.StatusInternalServerError
+	}
+	if e.Code >= http.StatusBadRequest {
+		e.Reason, e.Causes = requestlog.Refusal(e.Code, o.answer.refusal)
+	}
+	return e
 }
 
 // readsItself reports whether the server itself reads: its readiness, or objects that its hooks and controllers read.

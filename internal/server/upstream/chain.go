@@ -179,7 +179,7 @@ func addUserAgent(r *http.Request, info *request.RequestInfo) (*http.Request, er
 // withImpersonation lets requests without headers of impersonation bypass upstream's filter.
 func withImpersonation(handler http.Handler, config Config, c *server.Config) http.Handler {
 	impersonated := handler
-	if config.AccessLog != nil {
+	if config.AccessLog != nil || config.Requests != nil {
 		impersonated = notingImpersonated(handler)
 	}
 	impersonating := impersonation.WithConstrainedImpersonation(impersonated, c.Authorization.Authorizer, c.Serializer)

@@ -40,7 +40,7 @@ type condition struct {
 }
 
 var (
-	accessLogged = condition{"with an access log", func(t Traits) bool { return t.AccessLog }}
+	accessLogged = condition{"with an access log or a console", func(t Traits) bool { return t.AccessLog }}
 	aggregating  = condition{"with servers behind", func(t Traits) bool { return t.Aggregation }}
 	audited      = condition{"with an audit", func(t Traits) bool { return t.Audit }}
 	inCluster    = condition{"aggregated", func(t Traits) bool { return t.Cluster }}
@@ -80,7 +80,7 @@ var filterTable = []filter{
 		}},
 	{name: "access log", upstream: []string{"WithHTTPLogging"}, when: &accessLogged,
 		wrap: func(next http.Handler, c *chain) http.Handler {
-			return withAccessLog(next, c.config.AccessLog, c.server.LongRunningFunc)
+			return withAccessLog(next, recorders{c.config.AccessLog, c.config.Requests}, c.server.LongRunningFunc)
 		}},
 	{name: "connection advice", upstream: []string{"WithHSTS", "WithProbabilisticGoaway"},
 		wrap: func(next http.Handler, c *chain) http.Handler { return withConnectionAdvice(next, c.config.Serving) }},
@@ -207,7 +207,7 @@ const authorization = "authorization"
 // traits returns the traits of the chain's server.
 func (c *chain) traits() Traits {
 	return Traits{
-		AccessLog:         c.config.AccessLog != nil,
+		AccessLog:         c.config.AccessLog != nil || c.config.Requests != nil,
 		Aggregation:       c.config.Aggregation != nil,
 		Audit:             c.config.AuditSink != nil,
 		Cluster:           c.config.Cluster != nil,

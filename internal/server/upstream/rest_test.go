@@ -19,6 +19,7 @@ import (
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
 
 	"github.com/annexapi/annex/internal/base/budget"
+	"github.com/annexapi/annex/internal/server/requestlog"
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
@@ -64,7 +65,7 @@ func TestFilters_watch_endWithRest(t *testing.T) {
 			handler = accounted(handler, budget.New(1<<20), c)
 			group := &utilwaitgroup.RateLimitedSafeWaitGroup{}
 			handler = withWatchesEnding(handler, watchGroup{countedGroup{group, note}, make(chan struct{})})
-			handler = withAccessLog(handler, slog.NewTextHandler(&log, nil), func(*http.Request, *request.RequestInfo) bool { return true })
+			handler = withAccessLog(handler, recorders{slog.NewTextHandler(&log, nil), requestlog.NewRing(0)}, func(*http.Request, *request.RequestInfo) bool { return true })
 			handler = withRecovery(handler)
 			info := &request.RequestInfo{IsResourceRequest: true, Verb: "watch", Resource: "widgets"}
 			inner := handler

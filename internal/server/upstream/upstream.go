@@ -42,6 +42,7 @@ import (
 	"github.com/annexapi/annex/internal/model/convert"
 	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/server/query"
+	"github.com/annexapi/annex/internal/server/requestlog"
 	"github.com/annexapi/annex/internal/storage/registry"
 	"github.com/annexapi/annex/internal/wire/push"
 )
@@ -75,6 +76,8 @@ type Config struct {
 	AuditPolicy audit.PolicyRuleEvaluator
 	// AccessLog receives a record for each request when it has ended. Nil means no access log.
 	AccessLog slog.Handler
+	// Requests receives the same, for people who watch them in the console. Nil means that nobody can.
+	Requests *requestlog.Ring
 	// Ready are the checks of /readyz in addition to upstream's. Their errors are shown to anonymous callers.
 	Ready []healthz.HealthChecker
 	// Metrics are the server's own metrics.
@@ -236,8 +239,8 @@ func New(c Config) (*Server, error) {
 		}
 	}
 	for _, h := range c.Handlers {
-		if h.Handler == nil {
-			continue
+		if h.Handler == nil || h.Definition.Path == "/" && h.Takes != nil {
+			continue // a prefix of all paths would answer what no handler answers
 		}
 		// withHandlers answers these paths. They are registered here so that the list of all paths includes them.
 		handle := generic.Handler.NonGoRestfulMux.Handle

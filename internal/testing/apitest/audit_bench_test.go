@@ -24,8 +24,8 @@ func BenchmarkPriorityAndFairness(b *testing.B) {
 	compare(b, handlerOf(b, allowed, "secret"), handlerOf(b, queued, "secret"), "us/queueing")
 }
 
-// BenchmarkRecording measures the server's processor time that an audit to a file, at the default level, and an
-// access log take for each request. Rounds of requests to a server with it and to one without alternate, so that both
+// BenchmarkRecording measures the server's processor time that an audit to a file, at the default level, an access log, and
+// the requests of the console take for each request. Rounds of requests to a server with it and to one without alternate, so that both
 // run under the same conditions. The requests have no network below them.
 //
 //	go test ./internal/testing/apitest -run xxx -bench Recording -benchtime 20000x
@@ -41,6 +41,9 @@ func BenchmarkRecording(b *testing.B) {
 			),
 			"us/recording",
 		)
+	})
+	b.Run("requests", func(b *testing.B) {
+		compare(b, handlerOf(b, annex.Options{Console: new(false)}, "root"), handlerOf(b, annex.Options{Console: new(true)}, "root"), "us/recording")
 	})
 	b.Run("access-log", func(b *testing.B) {
 		compare(
