@@ -225,7 +225,7 @@ BROWSER := bin/browser
 .PHONY: browser
 browser: bin/kubectl ## use the console in a headless Chromium, if there is one (not in CI; screenshots are in bin/browser/shots, or SHOTS)
 	@if command -v node npm >/dev/null; then mkdir -p $(BROWSER) && go build -o $(BROWSER)/cicd ./samples/cicd && go -C cmd/annex build -o $(CURDIR)/$(BROWSER)/annex . && go -C e2e build -o $(CURDIR)/$(BROWSER)/theatre ./cmd/theatre && \
-		cp bin/kubectl $(BROWSER)/kubectl && $(MAKE) --no-print-directory $(CONSOLE)/node_modules && for t in browser edits; do node $(CONSOLE)/test/$$t.mjs $(BROWSER) $(or $(SHOTS),$(BROWSER)/shots) || exit; done; \
+		cp bin/kubectl $(BROWSER)/kubectl && $(MAKE) --no-print-directory $(CONSOLE)/node_modules && for t in browser edits signin; do node $(CONSOLE)/test/$$t.mjs $(BROWSER) $(or $(SHOTS),$(BROWSER)/shots) || exit; done; node $(CONSOLE)/test/copyas.mjs; \
 	else echo "node or npm is not installed: the console is not tested in a browser"; fi
 
 .PHONY: protobuf-proof

@@ -80,6 +80,11 @@ type Options struct {
 	// SwaggerUI serves a page at /swagger-ui/, which shows the OpenAPI documents. Nil has the same meaning as for
 	// Console.
 	SwaggerUI *bool
+	// ConsoleLink lets browsers sign in at the console by one-time links. A program prints one for the administrator when it
+	// starts, and callers make others for themselves with the verb console. Nil turns links on where the console is served,
+	// and the printed one only if the server listens on loopback addresses only and standard output is a terminal, because
+	// any reader of the output may use the link first, within five minutes. True prints it in any case; false turns links off.
+	ConsoleLink *bool
 	// AllowLocalhost treats callers without credentials as the administrator if they are programs on this machine:
 	// the connection comes from a loopback address, the request is addressed to a loopback address or to localhost,
 	// and it has neither an Origin nor a proxy's header. Every user and every program of the machine is then an

@@ -17,11 +17,20 @@ const (
 	Host = "__Host-"
 )
 
-// isOwn reports whether a cookie, in the form of a header, belongs to the server's pages.
+// AtPort returns the name of a cookie of the server at a port.
+func AtPort(name, port string) string { return name + "-" + port }
+
+// isOwn reports whether a cookie, in the form of a header, belongs to the server's pages, or to those of a server at
+// another port of the host.
 func isOwn(cookie string) bool {
 	name, _, _ := strings.Cut(cookie, "=")
 	name = strings.TrimPrefix(strings.TrimSpace(name), Host)
-	return name == Session || name == Form || name == Provider
+	for _, own := range []string{Session, Form, Provider} {
+		if rest, ok := strings.CutPrefix(name, own); ok && (rest == "" || rest[0] == '-' && strings.Trim(rest[1:], "0123456789") == "") {
+			return true
+		}
+	}
+	return false
 }
 
 // Hidden returns a request without these cookies, which is r itself if there are none. All other cookies stay

@@ -16,6 +16,7 @@ func TestHidden_keepsOtherCookies(t *testing.T) {
 		{[]string{"a=b; __Host-annex-session=x; c=annex-session=1"}, []string{"a=b; c=annex-session=1"}},
 		{[]string{"annex-session=x;a=b"}, []string{"a=b"}},
 		{[]string{"annex-session", "annex-authorize=1; __Host-annex-provider=2 ;", "b=1"}, []string{"b=1"}},
+		{[]string{"__Host-annex-session-8443=x; annex-provider-80=y; annex-session-a=z"}, []string{"annex-session-a=z"}},
 		{[]string{" annex-session =x; my-annex-session=1"}, []string{"my-annex-session=1"}},
 		{[]string{"ANNEX-SESSION=x"}, []string{"ANNEX-SESSION=x"}}, // names are case-sensitive
 	} {

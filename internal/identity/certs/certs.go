@@ -23,6 +23,7 @@ package certs
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -192,6 +193,13 @@ func (c *Certs) Serving() dynamiccertificates.CertKeyContentProvider { return c.
 
 // ClientCA returns the authorities that verify client certificates. It stays current while Run runs.
 func (c *Certs) ClientCA() dynamiccertificates.CAContentProvider { return c.clients }
+
+// Administrator returns the current certificate of the administrator, without its key. The server must have one.
+func (c *Certs) Administrator() *x509.Certificate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.admin.cert
+}
 
 // ClientConfig returns a client configuration of the administrator for the server at url, an https URL with host and
 // port. It contains the current certificates and is not updated.

@@ -194,7 +194,7 @@ func (l *Login) byCode(r *http.Request, values url.Values, client *Client) (*tok
 		if s.Client != client.ID || s.RedirectURI != values.Get("redirect_uri") || !sameChallenge(verifier, s.Challenge) {
 			return errGone
 		}
-		_, err := l.callerOf(s)
+		_, err := l.callerOf(r.Context(), s)
 		return err
 	})
 	switch {

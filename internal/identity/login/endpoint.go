@@ -336,7 +336,7 @@ func (l *Login) byRefresh(r *http.Request, values url.Values, client *Client) (*
 		if s.Client != idOf(client) {
 			return bad(invalidGrant, "the refresh token belongs to another client")
 		}
-		_, err := l.callerOf(s)
+		_, err := l.callerOf(r.Context(), s)
 		return err
 	}, true)
 	switch {

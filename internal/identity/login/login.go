@@ -1,6 +1,6 @@
 // Package login lets people and their programs sign in to a standalone server: by a password or client secret of a
-// user file, or through an OpenID Connect provider. It is an OAuth 2.0 authorization server for the server's own API
-// (RFC 6749, with RFC 7009, RFC 7636 and RFC 8414), and keeps the sessions of web pages.
+// user file, through an OpenID Connect provider, or by a one-time link. It is an OAuth 2.0 authorization server for the
+// server's own API (RFC 6749, with RFC 7009, RFC 7636 and RFC 8414), and keeps the sessions of web pages.
 //
 // A sign-in creates a session in the server's own storage. Replicas share it, and it survives a restart. Access
 // tokens are short-lived signatures over the session's name. Each request looks up the session and the current entry
@@ -74,6 +74,7 @@ type Login struct {
 	users    *UserFile
 	sessions *sessions
 	guard    *guard
+	links    *links
 	page     *template.Template
 
 	documents *documents
@@ -95,6 +96,7 @@ func Open(options Options) (*Login, error) {
 		options:   options,
 		users:     users,
 		guard:     newGuard(options.Clock),
+		links:     newLinks(options.Clock),
 		page:      newPage(),
 		documents: &documents{known: map[string]*document{}},
 	}
@@ -120,9 +122,13 @@ const (
 
 	sessionPath      = "/oauth/session"
 	sessionTokenPath = "/oauth/session/token"
+	sessionLinkPath  = "/oauth/session/link"
 
 	metadataPath = "/.well-known/oauth-authorization-server"
 )
+
+// LinksPath is where callers make links.
+const LinksPath = "/oauth/links"
 
 // Paths returns the paths that Handler serves. A path with a trailing slash includes everything below it.
 func Paths() []string { return []string{"/oauth/", metadataPath, metadataPath + "/"} }
@@ -142,23 +148,30 @@ func (l *Login) Handler() http.Handler {
 		sessionPath:      {http.MethodPost: l.serveSession, http.MethodDelete: l.serveEnd},
 		sessionTokenPath: {http.MethodPost: l.serveSessionToken},
 	}
+	ofLinks := map[string]map[string]http.HandlerFunc{ // what a server without users has, too
+		sessionPath:      {http.MethodDelete: l.serveEnd},
+		sessionTokenPath: endpoints[sessionTokenPath],
+		sessionLinkPath:  {http.MethodPost: l.serveLink},
+		LinksPath:        {http.MethodPost: l.serveNewLink},
+	}
 	metadata := map[string]http.HandlerFunc{http.MethodGet: l.serveMetadata}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secure(w.Header())
-		if !l.HasUsers() {
-			if r.URL.Path != tokenPath {
-				http.NotFound(w, r)
-				return
+		var methods map[string]http.HandlerFunc
+		if l.HasUsers() {
+			methods = endpoints[r.URL.Path]
+			if strings.HasPrefix(r.URL.Path, metadataPath) {
+				methods = metadata
 			}
+		}
+		if methods == nil && l.HasLinks() {
+			methods = ofLinks[r.URL.Path]
+		}
+		if methods == nil && !l.HasUsers() && r.URL.Path == tokenPath {
 			refuse(w, refusal{code: http.StatusNotFound, kind: invalidRequest, text: "nobody can sign in yet, because the server has no " +
-				"users: " +
-				"create a user on the server's machine with the verb user passwd of the program, such as " + l.options.Title +
+				"users: create a user on the server's machine with the verb user passwd of the program, such as " + l.options.Title +
 				" user passwd alice, and repeat the request"})
 			return
-		}
-		methods := endpoints[r.URL.Path]
-		if strings.HasPrefix(r.URL.Path, metadataPath) {
-			methods = metadata
 		}
 		if methods == nil {
 			http.NotFound(w, r)

@@ -1,6 +1,7 @@
 package login
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"mime"
@@ -30,12 +31,21 @@ func byTLS(r *http.Request) bool {
 	return r.TLS != nil || !isLoopback(strings.Trim(host, "[]"))
 }
 
+// nameOf returns the name of a cookie for the origin of a request. Browsers share cookies between the ports of a host, but
+// servers at other ports have sessions of their own.
+func nameOf(r *http.Request, name string) string {
+	if _, port, err := net.SplitHostPort(r.Host); err == nil && port != "" {
+		name = pagecookie.AtPort(name, port)
+	}
+	if byTLS(r) {
+		name = pagecookie.Host + name
+	}
+	return name
+}
+
 // cookie returns a cookie. An empty value returns a cookie that deletes the browser's.
 func cookie(r *http.Request, name, value string, mode http.SameSite) *http.Cookie {
-	c := &http.Cookie{Name: name, Value: value, Path: "/", HttpOnly: true, SameSite: mode}
-	if byTLS(r) {
-		c.Name, c.Secure = pagecookie.Host+name, true
-	}
+	c := &http.Cookie{Name: nameOf(r, name), Value: value, Path: "/", HttpOnly: true, SameSite: mode, Secure: byTLS(r)}
 	if value == "" {
 		c.MaxAge = -1
 	}
@@ -44,10 +54,7 @@ func cookie(r *http.Request, name, value string, mode http.SameSite) *http.Cooki
 
 // cookieOf returns the value of a cookie, or an empty string if the cookie is missing or repeated.
 func cookieOf(r *http.Request, name string) string {
-	if byTLS(r) {
-		name = pagecookie.Host + name
-	}
-	if all := r.CookiesNamed(name); len(all) == 1 {
+	if all := r.CookiesNamed(nameOf(r, name)); len(all) == 1 {
 		return all[0].Value
 	}
 	return ""
@@ -153,10 +160,7 @@ func (l *Login) serveSessionToken(w http.ResponseWriter, r *http.Request) {
 	t, err := l.ownPage(r)
 	var session *Session
 	if err == nil {
-		session, _, err = l.sessions.use(r.Context(), t, ofPage, l.options.IdleTimeout, func(s *Session) error {
-			_, err := l.callerOf(s)
-			return err
-		}, false)
+		session, err = l.usePage(r.Context(), t)
 	}
 	if errors.Is(err, errGone) || errors.Is(err, errRefused) || errors.Is(err, errReused) {
 		http.SetCookie(w, cookie(r, cookieName, "", http.SameSiteStrictMode))
@@ -172,6 +176,27 @@ func (l *Login) serveSessionToken(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, http.StatusOK, map[string]any{"access_token": access, "expires_in": int(lifetime.Seconds()), "user": session.User})
+}
+
+// usePage returns the session of a page, and extends it.
+func (l *Login) usePage(ctx context.Context, t ticket) (*Session, error) {
+	may := func(s *Session) error {
+		_, err := l.callerOf(ctx, s)
+		return err
+	}
+	session, err := l.sessions.get(ctx, t.name())
+	if err == nil && (session.ByToken || len(session.Certificate) > 0) {
+		// Authentication may read from the storage, and so precedes the update.
+		if err := may(session); err != nil {
+			return nil, err
+		}
+		may = func(*Session) error { return nil }
+	}
+	if err != nil {
+		return nil, err
+	}
+	session, _, err = l.sessions.use(ctx, t, ofPage, l.options.IdleTimeout, may, false)
+	return session, err
 }
 
 // serveEnd ends the session of a page, and with it all tokens of the session.

@@ -205,10 +205,11 @@ func TestCookie_plainHTTP(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for base, want := range map[string]string{
-		"http://127.0.0.1:8080":       "annex-session=",
-		"http://localhost:8080":       "annex-session=",
-		"http://[::1]:8080":           "annex-session=",
-		"http://api.example.com:8080": "__Host-annex-session=", // through a TLS-terminating proxy only
+		"http://127.0.0.1:8080":       "annex-session-8080=",
+		"http://127.0.0.1":            "annex-session=",
+		"http://localhost:8080":       "annex-session-8080=",
+		"http://[::1]:8080":           "annex-session-8080=",
+		"http://api.example.com:8080": "__Host-annex-session-8080=", // through a TLS-terminating proxy only
 	} {
 		a := f.send(http.MethodPost, base+"/oauth/session", `{"username":"alice","password":"wonderland"}`, "Content-Type", "application/json")
 		if set := a.header.Get(

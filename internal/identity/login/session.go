@@ -58,6 +58,10 @@ type Session struct {
 	// Provider is the provider that authenticated the user, with Groups; empty means the user file.
 	Provider string   `json:"provider,omitempty"`
 	Groups   []string `json:"groups,omitempty"`
+	// Certificate is the client certificate, as DER, whose owner began the session by a link. If ByToken is set, it
+	// was the bearer of a token, which is not stored.
+	Certificate []byte `json:"certificate,omitempty"`
+	ByToken     bool   `json:"byToken,omitempty"`
 	// Until is when an unused session ends. Ends is when the session ends in any case.
 	Until metav1.Time `json:"until"`
 	Ends  metav1.Time `json:"ends"`
@@ -79,6 +83,7 @@ func (s *Session) DeepCopyObject() runtime.Object {
 	c := *s
 	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
 	c.Groups = append([]string(nil), s.Groups...)
+	c.Certificate = append([]byte(nil), s.Certificate...)
 	return &c
 }
 

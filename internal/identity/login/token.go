@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -95,19 +96,33 @@ func (l *Login) AuthenticateToken(ctx context.Context, token string) (*authentic
 	if err != nil {
 		return nil, false, fmt.Errorf("token of %s: %w", c.Subject, err)
 	}
-	info, err := l.callerOf(session)
+	info, err := l.callerOf(ctx, session)
 	if err != nil {
 		return nil, false, fmt.Errorf("token of %s: %w", c.Subject, err)
 	}
-	info.Extra = map[string][]string{user.CredentialIDKey: {"JTI=" + c.ID}}
+	info.Extra = withCredentialID(info.Extra, "JTI="+c.ID)
 	return &authenticator.Response{User: info, Audiences: audiences}, true, nil
 }
 
-// errRefused reports that a user or client may no longer sign in.
-var errRefused = errors.New("the user or client was disabled or deleted, or its password changed")
+// withCredentialID returns extra with another ID of the credential.
+func withCredentialID(extra map[string][]string, id string) map[string][]string {
+	own := maps.Clone(extra)
+	if own == nil {
+		own = map[string][]string{}
+	}
+	own[user.CredentialIDKey] = []string{id}
+	return own
+}
 
-// callerOf returns the user of a session according to the current user file.
-func (l *Login) callerOf(s *Session) (*user.DefaultInfo, error) {
+// errRefused reports that a user or client may no longer sign in.
+var errRefused = errors.New("the user or client was disabled or deleted, or its password or credential is no longer valid")
+
+// callerOf returns the user of a session according to the current user file, or to the credential that began the session
+// by a link.
+func (l *Login) callerOf(ctx context.Context, s *Session) (*user.DefaultInfo, error) {
+	if who, err := l.links.ownerOf(s); who != nil || err != nil {
+		return l.callerByLink(ctx, who, err)
+	}
 	known := l.users.current.Load()
 	if s.Client != "" {
 		if c := known.clients[s.Client]; c == nil || c.Disabled {
@@ -132,6 +147,17 @@ func (l *Login) callerOf(s *Session) (*user.DefaultInfo, error) {
 		return nil, errRefused
 	}
 	return &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: slices.Clone(u.Groups)}, nil
+}
+
+func (l *Login) callerByLink(ctx context.Context, who *owner, err error) (*user.DefaultInfo, error) {
+	if err != nil || !l.HasLinks() {
+		return nil, errRefused
+	}
+	info, err := l.links.authenticate(ctx, *who)
+	if err != nil {
+		return nil, err
+	}
+	return &user.DefaultInfo{Name: info.GetName(), UID: info.GetUID(), Groups: slices.Clone(info.GetGroups()), Extra: info.GetExtra()}, nil
 }
 
 // fingerprint identifies a hash without revealing anything about the password. A new password has a new hash, and

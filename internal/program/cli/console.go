@@ -16,6 +16,8 @@ func consoleFlags(flags *pflag.FlagSet, o *config.Options) {
 	}{
 		{"console", "serve a web console at /console/ to view and edit objects; the page needs no login, the objects do (default: " +
 			"true if the server is standalone and listens only on loopback)", &o.Console},
+		{"console-link", "let browsers sign in by one-time links of the verb console, and print one for the administrator at start, whoever " +
+			"reads the output (default: as --console; printed if the server listens only on loopback and the output is a terminal)", &o.ConsoleLink},
 		{"swagger-ui", "serve Swagger UI for the OpenAPI documents at /swagger-ui/ (default: the value of --console)", &o.SwaggerUI},
 	} {
 		flags.Var(optionalBool{f.to}, f.name, f.usage)

@@ -262,6 +262,7 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.Serving.MaxRequestsInFlight", "--max-requests-inflight"},
 	{"Options.Serving.MaxMutatingRequestsInFlight", "--max-mutating-requests-inflight"},
 	{"Options.PriorityAndFairness", "--enable-priority-and-fairness"},
+	{"Options.ConsoleLink", "--console-link"},
 	{"Options.Console", "--console"},
 	{"Options.SwaggerUI", "--swagger-ui"},
 	{"Options.Serving.Profiling", "--profiling"},

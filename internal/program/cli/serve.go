@@ -16,12 +16,16 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/util/duration"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/base/budget"
 	"github.com/annexapi/annex/internal/base/typo"
+	"github.com/annexapi/annex/internal/identity/login"
 	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/program/controllers"
 	"github.com/annexapi/annex/internal/program/definition"
@@ -145,6 +149,7 @@ func rootCommand(program Program) *cobra.Command {
 	})
 	root.AddCommand(
 		serveCommand(program),
+		consoleCommand(program),
 		controllersCommand(program),
 		manifestsCommand(program),
 		storageCommand(program),
@@ -400,7 +405,7 @@ func runServer(ctx context.Context, p *plan.Plan, newEnv definition.EnvFunc, out
 		kubeconfig := shortPath(instance.Kubeconfig())
 		page := ""
 		if url := instance.ConsoleURL(); url != "" {
-			page = "console: " + url + "\n"
+			page = "console: " + url + "\n" + signIn(ctx, p, instance, kubeconfig, out)
 		}
 		fmt.Fprintf(
 			out,
@@ -413,6 +418,36 @@ func runServer(ctx context.Context, p *plan.Plan, newEnv definition.EnvFunc, out
 			shellWord(kubeconfig),
 		)
 	})
+}
+
+// signIn returns a line about how to sign in at the console: by a link if it may be printed on out, or else by the command
+// that makes one.
+func signIn(ctx context.Context, p *plan.Plan, instance *serve.Server, kubeconfig string, out io.Writer) string {
+	if !p.Links() {
+		return ""
+	}
+	command := fmt.Sprintf("%s console --open --kubeconfig %s", invoked(p.Definition.Name), shellWord(kubeconfig))
+	file, isFile := out.(*os.File)
+	if p.PrintsLink(isFile && term.IsTerminal(int(file.Fd()))) {
+		link, err := instance.SignInLink(ctx)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to make the sign-in link of the administrator")
+		} else if link != "" {
+			return fmt.Sprintf("sign in: %s (works once, for %s; another: %s)\n", link, duration.HumanDuration(login.LinkLifetime), command)
+		}
+	}
+	return "sign in: " + command + "\n"
+}
+
+// invoked returns how to run this program again: by its name, or as go run does if that runs it from the working directory.
+func invoked(name string) string {
+	if !strings.Contains(filepath.ToSlash(os.Args[0]), "/go-build") {
+		return name
+	}
+	if _, err := os.Stat("main.go"); err != nil {
+		return name
+	}
+	return "go run ."
 }
 
 // relativeLogs returns a line for each log whose path depends on the working directory, with the absolute path: a

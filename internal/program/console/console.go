@@ -28,6 +28,10 @@ const (
 	SwaggerPath = "/swagger-ui/"
 )
 
+// SignInPath returns the path of a one-time link for signing in. The secret is in the fragment, which browsers send to no
+// server.
+func SignInPath(secret string) string { return Path + "#/sign-in/" + secret }
+
 //go:embed dist
 var dist embed.FS
 
@@ -44,6 +48,10 @@ type Config struct {
 	Console string `json:"console,omitempty"`
 	// Login is nil if users cannot sign in at the server.
 	Login *Login `json:"login,omitempty"`
+	// Requests is the path of the requests of the server; empty if it keeps none.
+	Requests string `json:"requests,omitempty"`
+	// Link is the command that prints a one-time link for signing in; empty if the server accepts none.
+	Link string `json:"link,omitempty"`
 	// LoginNow, if set, returns the value of Login for each request.
 	LoginNow func() *Login `json:"-"`
 	// ClientCertificate is set if the server accepts client certificates.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -43,7 +44,37 @@ func (p *Plan) completeConsole() error {
 		}
 		*page.given = new(page.to.Served)
 	}
+	if link := o.ConsoleLink; link != nil && *link {
+		switch {
+		case !p.Console.Served:
+			return fmt.Errorf("Options.ConsoleLink requires the console, which is not served: %s", p.Console.From.Setting)
+		case o.Login.UserFile == "":
+			return errors.New("Options.ConsoleLink requires sessions: set Options.DataDir or Options.Login.UserFile")
+		}
+	}
 	return nil
+}
+
+// Links reports whether callers may make one-time links for signing in at the console.
+func (p *Plan) Links() bool {
+	link := p.Options.ConsoleLink
+	return p.Console.Served && p.Options.Login.UserFile != "" && (link == nil || *link)
+}
+
+// PrintsLink reports whether a program prints a link of the administrator when it starts. terminal is set if only the
+// person at a terminal reads the output.
+func (p *Plan) PrintsLink(terminal bool) bool {
+	return p.Links() && (p.Options.ConsoleLink != nil || terminal && p.reachable() == "")
+}
+
+// reachable returns an address that others reach; empty if the server listens on loopback addresses only.
+func (p *Plan) reachable() string {
+	for _, address := range []string{p.Options.Listen, p.Options.ListenInsecure} {
+		if address != "" && !isLoopback(address) {
+			return address
+		}
+	}
+	return ""
 }
 
 // usualPage returns the decision about a page for which no option is given.
@@ -59,10 +90,8 @@ func (p *Plan) usualPage() Page {
 	if o.Listen == "" && o.ListenInsecure == "" {
 		return no(Default, "the server has no port that browsers can reach")
 	}
-	for _, address := range []string{o.Listen, o.ListenInsecure} {
-		if address != "" && !isLoopback(address) {
-			return no(Default, "others reach "+address)
-		}
+	if address := p.reachable(); address != "" {
+		return no(Default, "others reach "+address)
 	}
 	return Page{true, Source{Default, "the server listens only on loopback"}}
 }

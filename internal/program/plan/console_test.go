@@ -55,3 +55,41 @@ func TestCompleteConsole_loopback(t *testing.T) {
 		})
 	}
 }
+
+func TestLinks(t *testing.T) {
+	local, users := "127.0.0.1:8443", config.LoginOptions{UserFile: "users"}
+	for name, test := range map[string]struct {
+		options         config.Options
+		links           bool
+		onTerminal, any bool // whether a start prints one
+		refused         string
+	}{
+		"loopback":      {config.Options{Listen: local, Login: users}, true, true, false, ""},
+		"all addresses": {config.Options{Listen: ":8443", Login: users}, false, false, false, ""},
+		"console on all addresses": {config.Options{Listen: ":8443", Console: new(true), Login: users},
+			true, false, false, ""},
+		"wanted there":    {config.Options{Listen: ":8443", Console: new(true), ConsoleLink: new(true), Login: users}, true, true, true, ""},
+		"wanted":          {config.Options{Listen: local, ConsoleLink: new(true), Login: users}, true, true, true, ""},
+		"not wanted":      {config.Options{Listen: local, ConsoleLink: new(false), Login: users}, false, false, false, ""},
+		"without console": {config.Options{Listen: local, Console: new(false), Login: users}, false, false, false, ""},
+		"no sessions":     {config.Options{Listen: local}, false, false, false, ""},
+		"wanted without console": {config.Options{Listen: ":8443", ConsoleLink: new(true), Login: users},
+			false, false, false, "Options.ConsoleLink requires the console, which is not served: others reach :8443"},
+		"wanted without sessions": {config.Options{Listen: local, ConsoleLink: new(true)}, false, false, false, "Options.ConsoleLink requires sessions"},
+	} {
+		p := &Plan{Options: test.options, Definition: &define.Server{}}
+		err := p.completeConsole()
+		if test.refused != "" {
+			if err == nil || !strings.HasPrefix(err.Error(), test.refused) {
+				t.Errorf("%s: %v, want %q", name, err, test.refused)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if p.Links() != test.links || p.PrintsLink(true) != test.onTerminal || p.PrintsLink(false) != test.any {
+			t.Errorf("%s: links %t, printed on a terminal %t, elsewhere %t", name, p.Links(), p.PrintsLink(true), p.PrintsLink(false))
+		}
+	}
+}

@@ -120,6 +120,20 @@ func (s *Server) ConsoleURL() string {
 	return ""
 }
 
+// SignInLink returns the URL of a new one-time link that signs the administrator in at the console; empty if the server
+// accepts none or does not listen.
+func (s *Server) SignInLink(ctx context.Context) (string, error) {
+	users, base := s.opened.mode.signIn(), cmp.Or(s.URL(), s.InsecureURL())
+	if users == nil || !users.HasLinks() || base == "" || !s.opened.mode.administers() {
+		return "", nil
+	}
+	secret, err := users.NewLink(ctx, s.opened.certs.Administrator())
+	if err != nil {
+		return "", err
+	}
+	return base + console.SignInPath(secret), nil
+}
+
 // ClientConfig returns the administrator's client configuration over HTTPS. If the server does not listen or has no
 // administrator, it returns a configuration over the loopback.
 func (s *Server) ClientConfig() (*rest.Config, error) {

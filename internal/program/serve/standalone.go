@@ -271,6 +271,9 @@ func (m *standaloneStorage) serve(c *upstream.Config, own plugins, content corea
 		c.FlowControl = m.fairness.FlowControl()
 	}
 	known := auth.NewAuthenticator(credentials)
+	if m.login != nil && m.plan.Links() {
+		m.login.AcceptLinks(known)
+	}
 	c.Authenticator, c.RequestHeaders = auth.Quiet(known), credentials.RequestHeaders
 	c.OpenAPI = convert.Definitions(m.plan.Definition, coreapi.OpenAPI, reviews.OpenAPI)
 	maps.Copy(c.BuiltIn, reviews.Storage(reviews.Config{Authenticator: known, Authorizer: authorize, Rules: rules}))

@@ -36,7 +36,8 @@ type Entry struct {
 
 func (e *Entry) texts() [13]*string {
 	return [...]*string{
-		&e.User, &e.As, &e.Remote, &e.Verb, &e.Group, &e.Version, &e.Resource, &e.Subresource, &e.Namespace, &e.Name, &e.URI, &e.Reason, &e.Causes,
+		&e.User, &e.As, &e.Remote, &e.Verb, &e.Group, &e.Version, &e.Resource, &e.Subresource, &e.Namespace, &e.Name, &e.URI,
+		&e.Reason, &e.Causes,
 	}
 }
 
@@ -93,7 +94,7 @@ type Ring struct {
 	data []byte
 	// first and end are the positions of the oldest record and behind the newest, in bytes since the beginning.
 	first, end position
-	// changed is closed by the next Add; nil if nobody waits.
+	// changed is closed by the next Add; nil if no reader waits.
 	changed chan struct{}
 }
 

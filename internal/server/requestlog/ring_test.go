@@ -18,7 +18,8 @@ import (
 
 func entry(i int) *Entry {
 	return &Entry{
-		Time: time.Unix(1, int64(i)), Duration: time.Millisecond, User: "ada", Verb: "get", Resource: "pizzas", Group: "shop.example.com", Version: "v1",
+		Time: time.Unix(1, int64(i)), Duration: time.Millisecond, User: "ada", Verb: "get",
+		Resource: "pizzas", Group: "shop.example.com", Version: "v1",
 		Namespace: "default", Name: fmt.Sprint("p", i), URI: "/apis/shop.example.com/v1/namespaces/default/pizzas/p", Code: 200, Bytes: 12,
 	}
 }
@@ -35,7 +36,8 @@ func (r *Ring) all(t testing.TB, from position) (all []Entry, lost uint64) {
 func TestRing_keepsEverythingOfAnEntry(t *testing.T) {
 	t.Parallel()
 	r, e := NewRing(DefaultSize), entry(1)
-	e.As, e.Remote, e.Subresource, e.Reason, e.Causes, e.Long, e.Code = "vic", "127.0.0.1:1", "status", "Invalid", "FieldValueInvalid spec.a", true, 422
+	e.As, e.Remote, e.Subresource, e.Long = "vic", "127.0.0.1:1", "status", true
+	e.Reason, e.Causes, e.Code = "Invalid", "FieldValueInvalid spec.a", 422
 	r.Add(e)
 	if got, lost := r.all(t, position{}); lost != 0 || len(got) != 1 || !reflect.DeepEqual(got[0], *e) {
 		t.Errorf("kept %+v, lost %d, want %+v", got, lost, *e)
@@ -267,7 +269,8 @@ func TestHandler_streams_areBounded(t *testing.T) {
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	status := &metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Message: "spec.password: Invalid value: \"hunter2\"", Reason: metav1.StatusReasonInvalid,
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Reason: metav1.StatusReasonInvalid,
+		Message: "spec.password: Invalid value: \"hunter2\"",
 		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{
 			{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec.password", Message: "hunter2"},
 			{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec.password", Message: "again"},

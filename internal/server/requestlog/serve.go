@@ -136,7 +136,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.readers.Add(1) > maxReaders {
 		h.readers.Add(-1)
 		w.Header().Set("Retry-After", "10")
-		http.Error(w, fmt.Sprintf("%d streams of requests are open: close one, or read them without a stream", maxReaders), http.StatusTooManyRequests)
+		text := fmt.Sprintf("%d streams of requests are open: close one, or read them without a stream", maxReaders)
+		http.Error(w, text, http.StatusTooManyRequests)
 		return
 	}
 	defer h.readers.Add(-1)

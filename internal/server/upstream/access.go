@@ -91,9 +91,11 @@ func (o *observed) end(to recorders, longRunning request.LongRunningRequestCheck
 	}
 	took := time.Since(o.began)
 	info, ok := request.RequestInfoFrom(o.Context)
-	long := ok && longRunning(o.request, info)
+	// Handlers are asked one after the other, which takes longer than all the rest.
+	long := ok && (to.log != nil || took > time.Second) && longRunning(o.request, info)
 	if to.ring != nil {
-		to.ring.Add(o.entry(info, long, took))
+		e := o.entry(info, long, took)
+		to.ring.Add(&e)
 	}
 	if to.log == nil {
 		return
@@ -109,8 +111,8 @@ func (o *observed) end(to recorders, longRunning request.LongRunningRequestCheck
 }
 
 // entry returns the request for the ring. info is nil for a request that cannot be parsed.
-func (o *observed) entry(info *request.RequestInfo, long bool, took time.Duration) *requestlog.Entry {
-	e := &requestlog.Entry{
+func (o *observed) entry(info *request.RequestInfo, long bool, took time.Duration) requestlog.Entry {
+	e := requestlog.Entry{
 		Time: o.began, Duration: took, User: o.user, As: o.impersonated, Remote: o.request.RemoteAddr, Code: o.answer.code, Bytes: o.answer.bytes,
 		Long: long, URI: maskedURI(o.request.URL),
 	}

@@ -32,7 +32,9 @@ func (all handlers) ifOpen(open, others http.Handler) http.Handler {
 func withUnknownCallers(handler http.Handler, known authenticator.Request) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var caller user.Info = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
-		if response, ok, err := known.AuthenticateRequest(r); err == nil && ok {
+		asked := r.WithContext(r.Context())
+		asked.Header = r.Header.Clone() // authenticators remove credentials from the header
+		if response, ok, err := known.AuthenticateRequest(asked); err == nil && ok {
 			caller = response.User
 		}
 		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), caller)))

@@ -76,7 +76,7 @@ type Config struct {
 	AuditPolicy audit.PolicyRuleEvaluator
 	// AccessLog receives a record for each request when it has ended. Nil means no access log.
 	AccessLog slog.Handler
-	// Requests receives the same, for people who watch them in the console. Nil means that nobody can.
+	// Requests receives the same, for people who watch them in the console. Nil keeps none.
 	Requests *requestlog.Ring
 	// Ready are the checks of /readyz in addition to upstream's. Their errors are shown to anonymous callers.
 	Ready []healthz.HealthChecker

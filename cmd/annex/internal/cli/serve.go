@@ -23,6 +23,7 @@ resources of the CustomResourceDefinitions that you apply to it; with --workload
 pods, deployments and all other kinds of a kube-apiserver. It has the same flags as every other
 server: annex serve --help lists them, and docs/reference/cli.md describes them.`,
 			"  annex serve --data-dir data\n  kubectl --kubeconfig data/kubeconfig apply -f crd.yaml"},
+		{"console", "Print a link that signs you in at the console of annex serve", "", "  annex console --open --data-dir data"},
 		{"user", "Create, list and revoke users of annex serve", "", "  annex user create amy --data-dir data"},
 		{"kubeconfig", "Write a kubeconfig for annex serve", "", "  annex kubeconfig --data-dir data"},
 		{"token-key", "List and rotate the keys of the service accounts of annex serve", "", "  annex token-key rotate --data-dir data"},

@@ -56,10 +56,12 @@ export interface Status {
 export class Refused extends Error {
   readonly code: number;
   readonly status: Status;
-  constructor(code: number, status: Status) {
+  readonly midway: boolean; // the end of a stream, and not an answer to a request
+  constructor(code: number, status: Status, midway = false) {
     super(status.message || `the server answered ${code}`);
     this.code = code;
     this.status = status;
+    this.midway = midway;
   }
   get causes(): Cause[] {
     return this.status.details?.causes ?? [];
@@ -76,13 +78,36 @@ export function reasonOf(error: unknown): string {
 // The token lives in this module, and where the user wants it kept, in the session's storage.
 let token = '';
 let renew: (() => Promise<boolean>) | undefined;
+let renewing: Promise<boolean> | undefined;
 
-export function setToken(value: string, renewing?: () => Promise<boolean>): void {
+export function setToken(value: string, renewal?: () => Promise<boolean>): void {
   token = value;
-  renew = renewing;
+  renew = renewal;
 }
 export function currentToken(): string {
   return token;
+}
+
+// signInAgain shows the sign-in over the page, and answers whether the same user has signed in. Requests wait for it.
+let signInAgain: (() => Promise<boolean>) | undefined;
+
+export function whenEnded(again: (() => Promise<boolean>) | undefined): void {
+  signInAgain = again;
+}
+
+// accepted answers whether a request that was refused with 401 is worth sending again: with a token that another request
+// has renewed, with a new one of the session, or with one of a new sign-in.
+async function accepted(refused: string, attempt: number, call: Call): Promise<boolean> {
+  if (token !== refused && attempt === 0) return true;
+  if (renew && attempt === 0) {
+    renewing ??= renew().finally(() => (renewing = undefined));
+    if (await renewing) return true;
+  }
+  if (!signInAgain || call.probe) return false;
+  const again = signInAgain();
+  if (!call.signal) return again;
+  const { signal } = call;
+  return Promise.race([again, new Promise<boolean>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true }))]);
 }
 
 export interface Call {
@@ -93,6 +118,7 @@ export interface Call {
   signal?: AbortSignal;
   headers?: Record<string, string>;
   anonymous?: boolean; // without the token, and without another one if it is refused
+  probe?: boolean; // asks who the caller is: a refusal is an answer
 }
 
 async function send(path: string, call: Call): Promise<Response> {
@@ -107,10 +133,16 @@ async function send(path: string, call: Call): Promise<Response> {
   return fetch(path, init);
 }
 
-// request answers a success, after renewing a token that has expired; others are thrown as Refused.
+// request answers a success, after renewing a token that has expired, or after another sign-in where the session has ended.
+// Other answers are thrown as Refused.
 export async function request(path: string, call: Call = {}): Promise<Response> {
+  let used = token;
   let response = await send(path, call);
-  if (response.status === 401 && renew && !call.anonymous && (await renew())) response = await send(path, call);
+  for (let attempt = 0; response.status === 401 && !call.anonymous && (await accepted(used, attempt, call)); attempt++) {
+    void response.body?.cancel();
+    used = token;
+    response = await send(path, call);
+  }
   if (response.ok) return response;
   const text = await response.text();
   let status: Status = { message: text.slice(0, 500) || response.statusText };
@@ -167,10 +199,41 @@ export interface Event<T> {
   object: T;
 }
 
-// events yields what a watch says, until it ends or the signal does.
-export async function* events<T>(path: string, accept: string, signal: AbortSignal): AsyncGenerator<Event<T>> {
-  const response = await request(path, { accept, signal });
-  for await (const line of lines(response)) if (line) yield JSON.parse(line) as Event<T>;
+// silence is longer than the server leaves a watch with bookmarks without one.
+const silence = 150_000;
+
+// alive yields what a stream yields, and fails if it is silent for too long: a network may be gone without a word.
+async function* alive<T>(stream: AsyncGenerator<T>, longest: number): AsyncGenerator<T> {
+  try {
+    for (;;) {
+      let timer: ReturnType<typeof setTimeout> | undefined;
+      const silent = new Promise<never>((_, reject) => (timer = setTimeout(() => reject(new Error('the server has been silent for too long')), longest)));
+      const next = await Promise.race([stream.next(), silent]).finally(() => clearTimeout(timer));
+      if (next.done) return;
+      yield next.value;
+    }
+  } finally {
+    // Not awaited: a read that never ends would hold it.
+    void stream.return(undefined).catch(() => {});
+  }
+}
+
+// events yields what a watch sends, until it ends or the signal does. connected is called when the server has begun to
+// answer, which may be long before the first event.
+export async function* events<T>(path: string, accept: string, signal: AbortSignal, connected?: () => void): AsyncGenerator<Event<T>> {
+  const ending = new AbortController();
+  const end = () => ending.abort(signal.reason);
+  if (signal.aborted) end();
+  signal.addEventListener('abort', end, { once: true });
+  try {
+    const response = await request(path, { accept, signal: ending.signal });
+    connected?.();
+    const all = lines(response);
+    for await (const line of path.includes('allowWatchBookmarks') ? alive(all, silence) : all) if (line) yield JSON.parse(line) as Event<T>;
+  } finally {
+    signal.removeEventListener('abort', end);
+    ending.abort();
+  }
 }
 
 // pause waits, unless the signal ends it.
@@ -181,8 +244,22 @@ export function pause(milliseconds: number, signal: AbortSignal): Promise<void> 
   });
 }
 
-// follow keeps a list and its watch: from is called first and whenever the history is gone, and says
-// where to watch from; what ends is begun again, after a pause that grows while it fails.
+// untilOnline waits like pause, and no longer than until the network is there again.
+function untilOnline(milliseconds: number, signal: AbortSignal): Promise<void> {
+  const ending = new AbortController();
+  const end = () => ending.abort();
+  signal.addEventListener('abort', end, { once: true });
+  addEventListener('online', end, { once: true });
+  return pause(milliseconds, ending.signal).finally(() => {
+    signal.removeEventListener('abort', end);
+    removeEventListener('online', end);
+  });
+}
+
+// follow keeps a list and its watch: from is called first and whenever the history is gone, and gives the version to watch
+// from; a watch that ends is begun again, after a pause that grows while it fails. connected is called each time that the
+// server answers the watch. A watch whose caller has to sign in again waits for that; one that may not be watched any more
+// ends.
 export async function follow<T>(
   signal: AbortSignal,
   from: () => Promise<string>,
@@ -190,18 +267,22 @@ export async function follow<T>(
   accept: string,
   each: (event: Event<T>, resourceVersion: string) => void,
   failed: (error: unknown) => void,
+  connected: () => void = () => {},
 ): Promise<void> {
   let version = '';
   let wait = 500;
   while (!signal.aborted) {
     try {
       if (!version) version = await from();
-      for await (const event of events<T>(path(version), accept, signal)) {
+      const begun = () => {
+        wait = 500;
+        connected();
+      };
+      for await (const event of events<T>(path(version), accept, signal, begun)) {
         if (event.type === 'ERROR') {
           const status = event.object as Status;
-          throw new Refused(status.code ?? 500, status);
+          throw new Refused(status.code ?? 500, status, true);
         }
-        wait = 500;
         const at = versionOf(event.object);
         if (at) version = at;
         each(event, version);
@@ -209,6 +290,8 @@ export async function follow<T>(
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof Refused && (error.code === 410 || error.code === 400 || error.status.reason === 'Expired')) version = '';
+      // The next request finds out whether the session gives another token.
+      if (error instanceof Refused && error.code === 401 && error.midway) continue;
       if (error instanceof Refused && [401, 403, 404, 405].includes(error.code)) {
         failed(error);
         return;
@@ -216,7 +299,7 @@ export async function follow<T>(
       if (!(error instanceof Refused && error.code === 410)) failed(error);
       wait = Math.min(wait * 2, 15_000);
     }
-    await pause(wait, signal);
+    await untilOnline(wait, signal);
   }
 }
 

@@ -43,6 +43,7 @@ export function Events({ kind, object, namespace }: { kind: Kind; object: Resour
             return next;
           }),
         setError,
+        () => setError(undefined),
       ),
     [kind, fieldSelector],
   );

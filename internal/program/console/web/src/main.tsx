@@ -2,14 +2,15 @@
 
 import { Component, type ComponentChildren, render } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { get, pause, reasonOf, type Resource } from './api';
+import { get, pause, reasonOf, type Resource, whenEnded } from './api';
 import { discover, type Kind, pathOf } from './discovery';
 import { ObjectView } from './object';
+import { Requests } from './requests';
 import { NewView } from './new';
 import { listed } from './querying';
-import { listable, may, wanted } from './rights';
+import { listable, may, mayGet, wanted } from './rights';
 import { go, link, linkToKind, parse, type Place, usePlace } from './router';
-import { config, type Config, resume, type Session, signOut } from './session';
+import { again, byLink, comeBack, config, type Config, resume, type Session, signOut, takeLink } from './session';
 import { SignIn } from './signin';
 import { TableView } from './tableview';
 import { type App as AppState, AppContext, Loading, Problem, useApp, useLoaded, Version } from './widgets';
@@ -31,17 +32,34 @@ function useTheme(): [Theme, () => void] {
 function Root() {
   const [theme, nextTheme] = useTheme();
   const [session, setSession] = useState<Session | undefined>();
+  const [failed, setFailed] = useState<unknown>();
   const [looked, setLooked] = useState(false);
   const loaded = useLoaded(async () => {
     const c = await config();
     document.title = c.title;
+    const link = takeLink();
     try {
-      setSession(await resume(c));
+      setSession(await (link ? byLink(link) : resume(c)));
+      comeBack();
+    } catch (error) {
+      if (!link) throw error;
+      setFailed(error);
     } finally {
       setLooked(true);
     }
     return c;
   }, []);
+  // A link that is opened in a tab of the console changes the fragment only.
+  useEffect(() => {
+    const opened = () => {
+      const link = takeLink();
+      if (!link) return;
+      byLink(link).then(setSession, (error: unknown) => (setSession(undefined), setFailed(error)));
+    };
+    addEventListener('hashchange', opened);
+    return () => removeEventListener('hashchange', opened);
+  }, []);
+  const ended = useEnded(session, setSession);
   const themeButton = (
     <button type="button" class="plain" onClick={nextTheme} title="Colours: as the system, light or dark">
       <span aria-hidden="true">{theme === 'auto' ? '◐' : theme === 'light' ? '○' : '●'}</span> <span>{theme}</span>
@@ -49,17 +67,71 @@ function Root() {
   );
   if (loaded.error && !loaded.value) return <Problem error={loaded.error} title="The console cannot begin" />;
   if (!loaded.value || !looked) return <Loading what="the console" />;
-  if (!session) return <SignIn config={loaded.value} themeButton={themeButton} signedIn={setSession} />;
+  if (!session) return <SignIn key={reasonOf(failed)} config={loaded.value} themeButton={themeButton} failed={failed} signedIn={setSession} />;
   return (
-    <Main
-      key={session.user.username}
-      config={loaded.value}
-      session={session}
-      themeButton={themeButton}
-      signedOut={() => {
-        void signOut(session).then(() => setSession(undefined));
-      }}
-    />
+    <>
+      <Main
+        key={session.user.username}
+        config={loaded.value}
+        session={session}
+        themeButton={themeButton}
+        signedOut={() => {
+          whenEnded(undefined);
+          setFailed(undefined);
+          void signOut(session).then(() => setSession(undefined));
+        }}
+      />
+      {ended && <SignInAgain config={loaded.value} themeButton={themeButton} ended={ended.user} signedIn={ended.signedIn} />}
+    </>
+  );
+}
+
+// useEnded lets requests that the server refuses with 401 wait for another sign-in. The page stays, with all that has been
+// typed. Where another user signs in, the page is that user's, and the requests are refused.
+function useEnded(session: Session | undefined, setSession: (s: Session) => void): { user: string; signedIn: (s: Session) => void } | undefined {
+  const [waiting, setWaiting] = useState<((s: Session) => void) | undefined>();
+  const user = session?.user.username;
+  useEffect(() => {
+    if (!user) return;
+    let asked: Promise<boolean> | undefined;
+    whenEnded(() => {
+      asked ??= new Promise<boolean>((decide) => {
+        setWaiting(() => (s: Session) => {
+          asked = undefined;
+          setWaiting(undefined);
+          setSession(s);
+          decide(s.user.username === user);
+        });
+      });
+      return asked;
+    });
+    return () => {
+      whenEnded(undefined);
+      setWaiting(undefined);
+    };
+  }, [user]);
+  return user && waiting ? { user, signedIn: waiting } : undefined;
+}
+
+function SignInAgain({ config: c, themeButton, ended, signedIn }: { config: Config; themeButton: ComponentChildren; ended: string; signedIn: (s: Session) => void }) {
+  const ref = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    ref.current?.showModal();
+    // Another tab may have signed in by then, by a link for example.
+    const look = () => {
+      if (document.visibilityState === 'visible') void again().then((s) => s?.user.username === ended && signedIn(s), () => {});
+    };
+    addEventListener('focus', look);
+    document.addEventListener('visibilitychange', look);
+    return () => {
+      removeEventListener('focus', look);
+      document.removeEventListener('visibilitychange', look);
+    };
+  }, []);
+  return (
+    <dialog ref={ref} class="again" aria-label="Sign in again" onCancel={(e) => e.preventDefault()}>
+      <SignIn config={c} themeButton={themeButton} ended={ended} signedIn={signedIn} />
+    </dialog>
   );
 }
 
@@ -111,6 +183,7 @@ function Main({ config: c, session, themeButton, signedOut }: { config: Config; 
     () => (kinds.value ? { config: c, session, kinds: kinds.value, namespace, say } : undefined),
     [c, session, kinds.value, namespace],
   );
+  const mayRequests = useLoaded(async () => !!c.requests && mayGet(c.requests), [session]);
   const heading = useRef<HTMLElement>(null);
   // The keyboard follows when another view is shown.
   const where = place.path.slice(0, 6).join('/');
@@ -138,6 +211,7 @@ function Main({ config: c, session, themeButton, signedOut }: { config: Config; 
           />
         )}
         <span class="gap" />
+        {mayRequests.value && <a href="#/requests">Requests</a>}
         {c.swagger && <a href={c.swagger}>API</a>}
         {themeButton}
         <span class="user" title={`by ${session.means}; in ${session.user.groups.join(', ') || 'no groups'}`}>
@@ -273,6 +347,7 @@ function View({ place }: { place: Place }) {
   const { kinds, namespace } = useApp();
   const [view, , , , inNamespace, name, tab] = place.path;
   if (!view) return <Overview />;
+  if (view === 'requests') return <Requests />;
   const kind = kindAt(place, kinds);
   if (!kind) return <Problem error={new Error(`this server has no ${place.path.slice(1, 4).join('/')}, or nothing of it may be seen`)} title="Not found" />;
   if (view === 'k') return <TableView key={`${kind.group}/${kind.resource}/${namespace}`} kind={kind} namespace={kind.namespaced ? namespace : ''} />;

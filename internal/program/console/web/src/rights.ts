@@ -21,14 +21,22 @@ export function forget(): void {
   answers = new Map();
 }
 
+// mayGet answers for a path beside resources.
+export function mayGet(path: string): Promise<boolean> {
+  return review('nonResource ' + path, { nonResourceAttributes: { verb: 'get', path } });
+}
+
 export function may(wanted: Wanted): Promise<boolean> {
-  const key = JSON.stringify(wanted);
+  return review(JSON.stringify(wanted), { resourceAttributes: wanted });
+}
+
+function review(key: string, spec: object): Promise<boolean> {
   const known = answers.get(key);
   if (known && Date.now() - known.at < keep) return known.answer;
   const answer = post<{ status: { allowed: boolean } }>(reviews + '/selfsubjectaccessreviews', {
     apiVersion: 'authorization.k8s.io/v1',
     kind: 'SelfSubjectAccessReview',
-    spec: { resourceAttributes: wanted },
+    spec,
   }).then(
     (r) => r.status.allowed,
     (error) => error instanceof Refused && error.code === 404,

@@ -14,6 +14,8 @@ export interface Config {
   console?: string;
   login?: { password?: boolean; providers?: { name: string; title?: string }[] };
   clientCertificate?: boolean;
+  requests?: string;
+  link?: string; // the command that makes a sign-in link
 }
 export interface User {
   username: string;
@@ -34,10 +36,11 @@ export function config(): Promise<Config> {
 // whoami asks the server who it takes this page for; undefined if it does not know the caller.
 async function whoami(): Promise<User | undefined> {
   try {
-    const review = await post<{ status: { userInfo: { username?: string; groups?: string[] } } }>('/apis/authentication.k8s.io/v1/selfsubjectreviews', {
-      apiVersion: 'authentication.k8s.io/v1',
-      kind: 'SelfSubjectReview',
-    });
+    const review = await post<{ status: { userInfo: { username?: string; groups?: string[] } } }>(
+      '/apis/authentication.k8s.io/v1/selfsubjectreviews',
+      { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' },
+      { probe: true },
+    );
     const { username, groups } = review.status.userInfo;
     return !username || username === 'system:anonymous' ? undefined : { username, groups: groups ?? [] };
   } catch (error) {
@@ -59,7 +62,8 @@ async function fromSession(): Promise<boolean> {
     setToken(issued.access_token, fromSession);
     return true;
   } catch (error) {
-    if (error instanceof Refused) return false;
+    // A server that cannot read its sessions now has not ended them.
+    if (error instanceof Refused && error.code < 500 && error.code !== 429) return false;
     throw error;
   }
 }
@@ -74,12 +78,50 @@ export async function resume(c: Config): Promise<Session | undefined> {
     sessionStorage.removeItem(kept);
   }
   setToken('');
-  if (c.login && (await fromSession())) {
+  if ((c.login || c.link) && (await fromSession())) {
     const user = await whoami();
     if (user) return { user, means: 'session' };
   }
   setToken('');
   return undefined;
+}
+
+// again looks, while the page asks for another sign-in, whether another tab has signed in.
+export async function again(): Promise<Session | undefined> {
+  if (!(await fromSession())) return undefined;
+  const user = await whoami();
+  return user && { user, means: 'session' };
+}
+
+const linked = '#/sign-in/';
+
+// takeLink returns the secret of a sign-in link, which it removes from the address.
+export function takeLink(): string | undefined {
+  if (!location.hash.startsWith(linked)) return undefined;
+  const secret = decodeURIComponent(location.hash.slice(linked.length));
+  history.replaceState(null, '', '#/');
+  return secret;
+}
+
+// byLink signs in by a link, which works once.
+export async function byLink(link: string): Promise<Session> {
+  setToken('');
+  sessionStorage.removeItem(kept);
+  await request('/oauth/session/link', { method: 'POST', anonymous: true, body: { link }, headers: { 'X-Annex-Session': '1' } });
+  if (!(await fromSession())) throw new Error('the server has made a session but gives no token for it');
+  return found('session', 'the server does not know the token that it has just made');
+}
+
+const left = 'annex.place';
+
+// leave keeps the place while another site signs the user in; comeBack returns to it.
+export function leave(): void {
+  sessionStorage.setItem(left, location.hash);
+}
+export function comeBack(): void {
+  const place = sessionStorage.getItem(left);
+  sessionStorage.removeItem(left);
+  if (place && (!location.hash || location.hash === '#/')) history.replaceState(null, '', place);
 }
 
 export async function byPassword(username: string, password: string): Promise<Session> {

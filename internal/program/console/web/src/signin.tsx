@@ -3,11 +3,19 @@
 
 import { type ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
-import { byCertificate, byPassword, byToken, type Config, type Session } from './session';
+import { byCertificate, byPassword, byToken, type Config, leave, type Session } from './session';
 import { Field, Problem, Version } from './widgets';
 
-export function SignIn({ config, themeButton, signedIn }: { config: Config; themeButton: ComponentChildren; signedIn: (s: Session) => void }) {
-  const [error, setError] = useState<unknown>();
+interface Given {
+  config: Config;
+  themeButton: ComponentChildren;
+  failed?: unknown; // of a sign-in link
+  ended?: string | undefined; // the user whose session has ended
+  signedIn: (s: Session) => void;
+}
+
+export function SignIn({ config, themeButton, failed, ended, signedIn }: Given) {
+  const [error, setError] = useState<unknown>(failed);
   const [busy, setBusy] = useState(false);
   const attempt = (run: () => Promise<Session>) => (e: Event) => {
     e.preventDefault();
@@ -22,8 +30,9 @@ export function SignIn({ config, themeButton, signedIn }: { config: Config; them
   const [token, setToken] = useState('');
   const [keep, setKeep] = useState(true);
   const providers = config.login?.providers ?? [];
+  const Frame = ended ? 'div' : 'main';
   return (
-    <main class="signin">
+    <Frame class="signin">
       <div class="card">
         <header>
           {config.logo ? <img src={config.logo} alt="" height={32} /> : <span class="mark" aria-hidden="true" />}
@@ -31,7 +40,17 @@ export function SignIn({ config, themeButton, signedIn }: { config: Config; them
           <span class="gap" />
           {themeButton}
         </header>
+        {ended && (
+          <p role="status">
+            Your session has ended. Sign in again as <b>{ended}</b> to go on where you were: nothing that you have typed is lost.
+          </p>
+        )}
         <Problem error={error} title="Not signed in" />
+        {config.link && (
+          <p>
+            Where the server runs, <code>{config.link} --open</code> opens this page and signs you in.
+          </p>
+        )}
         {config.login?.password && (
           <form onSubmit={attempt(() => byPassword(username, password))}>
             <Field label="User name">{(id) => <input id={id} required autocomplete="username" value={username} onInput={(e) => setUsername(e.currentTarget.value)} />}</Field>
@@ -44,7 +63,7 @@ export function SignIn({ config, themeButton, signedIn }: { config: Config; them
           </form>
         )}
         {providers.map((p) => (
-          <a class="button" href={`/oauth/login?provider=${encodeURIComponent(p.name)}&return=/console/`}>
+          <a class="button" href={`/oauth/login?provider=${encodeURIComponent(p.name)}&return=/console/`} onClick={leave}>
             Sign in with {p.title || p.name}
           </a>
         ))}
@@ -68,6 +87,6 @@ export function SignIn({ config, themeButton, signedIn }: { config: Config; them
         )}
         <Version config={config} />
       </div>
-    </main>
+    </Frame>
   );
 }

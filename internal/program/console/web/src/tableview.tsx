@@ -72,6 +72,10 @@ export function TableView({ kind, namespace }: { kind: Kind; namespace: string }
         setError(failure);
         setState(failure instanceof Refused && failure.code === 403 ? 'denied' : 'broken');
       },
+      () => {
+        setState('live');
+        setError(undefined);
+      },
     );
   }, [rows]);
 

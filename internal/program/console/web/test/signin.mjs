@@ -1,0 +1,217 @@
+// Signing in at the console, and what becomes of a page whose sign-in ends, whose server restarts or whose network is gone,
+// in a headless Chromium. make browser runs it.
+//
+//   node signin.mjs FOLDER [folder for screenshots]
+//
+// FOLDER has the programs annex and kubectl.
+import assert from 'node:assert/strict';
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { accessible, at, byPassword, dir, field, fill, open, page, patience, press, programs, run, see, shot } from './shared.mjs';
+
+const home = join(dir, 'signin');
+const data = join(home, 'data');
+mkdirSync(join(home, 'tmp'), { recursive: true });
+const env = { ...process.env, HOME: home, TMPDIR: join(home, 'tmp'), KUBECONFIG: '' };
+const annex = (...args) => execFileSync(join(programs, 'annex'), args, { cwd: home, env, encoding: 'utf8', stdio: ['pipe', 'pipe', 'pipe'] });
+const kubectl = (args, input) => execFileSync(join(programs, 'kubectl'), ['--kubeconfig', join(data, 'kubeconfig'), ...args], { input, encoding: 'utf8', stdio: ['pipe', 'pipe', 'pipe'] });
+
+// The server, which is started again at the same port.
+const server = { base: '', port: '0', link: '', log: '', running: undefined };
+async function start(...more) {
+  let printed = '';
+  server.running = spawn(join(programs, 'annex'), ['serve', '--data-dir', data, '--secure-port', server.port, '--login-token-lifetime', '10s', ...more], { cwd: home, env });
+  const { running } = server;
+  running.stderr.on('data', (d) => (server.log += d));
+  await new Promise((ready, reject) => {
+    running.stdout.on('data', (d) => {
+      printed += d;
+      if (printed.includes('try: ')) ready();
+    });
+    running.on('exit', (code) => reject(new Error(`annex has ended with ${code}:\n${printed}${server.log}`)));
+    setTimeout(() => reject(new Error(`annex is not ready:\n${printed}${server.log}`)), 60_000).unref();
+  });
+  server.base = printed.match(/^console: (https:\S+)\/console\/$/m)[1];
+  server.port = new URL(server.base).port;
+  server.link = printed.match(/^sign in: (https:\S+) /m)?.[1] ?? '';
+  return printed;
+}
+const stop = () => new Promise((r) => (server.running.exitCode !== null ? r() : (server.running.on('exit', r), server.running.kill('SIGINT'))));
+process.on('exit', () => server.running?.kill('SIGKILL'));
+
+const setPassword = (name) => execFileSync(join(programs, 'annex'), ['user', 'passwd', name, '--data-dir', data], { input: 'correct horse battery\n', env, stdio: ['pipe', 'pipe', 'pipe'] });
+mkdirSync(data, { recursive: true });
+setPassword('grace');
+const printed = await start('--console-link');
+kubectl(['create', 'clusterrole', 'reader', '--verb=get,list,watch,create', '--resource=configmaps,namespaces']);
+kubectl(['create', 'clusterrolebinding', 'grace', '--clusterrole=reader', '--user=grace']);
+
+const linkOf = (url) => url.slice(server.base.length);
+const maps = '#/k/core/v1/configmaps?ns=default';
+const live = () => page.waitForSelector('.live.live', patience);
+const hash = () => page.evaluate(() => location.hash);
+const name = () => 'm-' + Math.random().toString(36).slice(2, 9);
+// shown creates an object and sees it in the table: the stream works.
+const shown = async () => {
+  const made = name();
+  kubectl(['create', 'configmap', made]);
+  await see(made, 'tbody');
+};
+const againAs = async (who) => {
+  await page.waitForSelector('dialog.again[open]', patience);
+  await byPassword(who, 'correct horse battery');
+  await page.waitForFunction(() => !document.querySelector('dialog.again'), patience);
+};
+
+const steps = {
+  async 'the link of the start signs the administrator in, and leaves no secret in the address'() {
+    assert.match(printed, /works once, for 5m; another: annex console --open/);
+    const answers = [];
+    await open('/console/licenses.txt', server);
+    page.on('response', (r) => answers.push(r.url().split('#')[0]));
+    await page.goto(server.link, { waitUntil: 'domcontentloaded' });
+    await see('annex-admin', '.user');
+    assert.equal(await hash(), '#/');
+    const secret = server.link.split('/').at(-1);
+    assert.ok(secret.length > 40 && !answers.some((u) => u.includes(secret)), 'a URL of a request has the secret');
+    assert.ok(!server.log.includes(secret), 'the log has the secret');
+    assert.equal(await page.evaluate(() => document.cookie), '');
+    await page.reload();
+    await see('annex-admin', '.user');
+  },
+  async 'a link that was used says so, and how to get another'() {
+    await open(linkOf(server.link), server);
+    await see('was used before', '[role=alert]');
+    await see('annex console', '[role=alert]');
+    await accessible('a refused link');
+    await shot('link-used');
+    // In the open tab, only the fragment changes.
+    const another = annex('console', '--data-dir', data).trim();
+    await at(another.slice(another.indexOf('#')));
+    await see('annex-admin', '.user');
+  },
+  async 'a link of a user has the rights of the user'() {
+    const kubeconfig = join(home, 'jane.kubeconfig');
+    annex('user', 'create', 'jane', '--data-dir', data, '--to', kubeconfig);
+    await open(linkOf(annex('console', '--kubeconfig', kubeconfig).trim()), server);
+    await see('jane', '.user');
+    await see('There is nothing here that you may list');
+  },
+  async 'a user whose certificate is revoked sees the sign-in'() {
+    annex('user', 'revoke', 'jane', '--data-dir', data);
+    await page.waitForFunction(async () => {
+      location.hash = '#/' + (location.hash === '#/' ? 'k/core/v1/configmaps' : '');
+      return document.querySelector('dialog.again[open]');
+    }, { ...patience, polling: 500 });
+    await see('Your session has ended', 'dialog');
+  },
+  async 'addresses that people type lead to the pages'() {
+    for (const [from, to] of [['/', '/console/'], ['/console', '/console/'], ['/docs', '/swagger-ui/'], ['/swagger-ui', '/swagger-ui/']]) {
+      await open(from, server);
+      await page.waitForFunction((want) => location.pathname === want, patience, to);
+    }
+    assert.match(kubectl(['get', '--raw', '/']), /"paths"/);
+  },
+  async 'tokens that expire are renewed: the table stays live'() {
+    await open('/console/' + maps, server);
+    await byPassword('grace', 'correct horse battery');
+    await live();
+    // Longer than a token lives; the server ends the stream then.
+    await new Promise((r) => setTimeout(r, 16_000));
+    await live();
+    await shown();
+    assert.equal(await page.$('dialog.again'), null);
+  },
+  async 'a session that ends leads to the sign-in, and back to the same place'() {
+    setPassword('grace'); // a new password ends the sessions of the old one
+    await page.waitForSelector('dialog.again[open]', { timeout: 30_000 });
+    await accessible('the sign-in over a page');
+    await shot('ended');
+    await againAs('grace');
+    assert.equal(await hash(), maps);
+    await live();
+    await shown();
+  },
+  async 'a save in the middle of which the session ends is carried out after the sign-in'() {
+    await at('#/new/core/v1/configmaps?ns=default');
+    await (await field('name')).fill('typed-before');
+    annex('user', 'disable', 'grace', '--data-dir', data);
+    await page.waitForFunction(async () => (await fetch('/api/v1/namespaces', { headers: { Authorization: 'Bearer x' } })).status === 401, patience);
+    await press('Create');
+    await page.waitForSelector('dialog.again[open]', patience);
+    setPassword('grace');
+    await againAs('grace');
+    await page.waitForFunction(() => location.hash.includes('typed-before') || document.body.innerText.includes('typed-before was created'), patience);
+    assert.match(kubectl(['get', 'configmap', 'typed-before', '-o', 'name']), /typed-before/);
+  },
+  async 'a quiet page is connected again after the server has restarted'() {
+    await at(maps);
+    await live();
+    await stop();
+    await page.waitForSelector('.live.broken', { timeout: 30_000 });
+    await start();
+    assert.equal(server.link, ''); // standard output is no terminal
+    await page.waitForSelector('.live.live', { timeout: 40_000 });
+    assert.equal(await page.$('dialog.again'), null);
+    await shown();
+  },
+  async 'a network that is cut for a minute comes back'() {
+    const client = await page.createCDPSession();
+    const offline = (is) => client.send('Network.emulateNetworkConditions', { offline: is, latency: 0, downloadThroughput: -1, uploadThroughput: -1 });
+    await client.send('Network.enable');
+    await offline(true);
+    const missed = name();
+    kubectl(['create', 'configmap', missed]);
+    await new Promise((r) => setTimeout(r, Number(process.env.CUT ?? 60_000)));
+    await offline(false);
+    await page.waitForFunction((t) => document.querySelector('tbody').textContent.includes(t), { timeout: 20_000 }, missed);
+    await live();
+    await shown();
+  },
+  async 'rights that are withdrawn are shown as such'() {
+    kubectl(['delete', 'clusterrolebinding', 'grace']);
+    await see('forbidden', '[role=alert]');
+    assert.equal(await page.$('dialog.again'), null, 'withdrawn rights have signed the user out');
+    await see('grace', '.user');
+    await accessible('withdrawn rights');
+    await shot('withdrawn');
+  },
+  async 'administrators see the requests of the server, and why some were refused'() {
+    await open(linkOf(annex('console', '--data-dir', data).trim()), server);
+    await see('annex-admin', '.user');
+    await press('Requests', 'link');
+    await see('grace', 'tbody');
+    await page.locator('::-p-text(refused only)').click();
+    await page.waitForFunction(() => location.hash.includes('refused=true') && [...document.querySelectorAll('tbody tr')].every((r) => r.querySelector('.bad')), patience);
+    await see('Forbidden', 'tbody');
+    await fill('Kind', 'configmaps');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => location.hash.includes('resource=configmaps'), patience);
+    await press('Pause');
+    await see('paused');
+    await accessible('the requests');
+    await shot('requests');
+    await page.setViewport({ width: 390, height: 800 });
+    await accessible('the requests on a narrow screen');
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'the page is wider than the screen');
+    await shot('requests-narrow');
+    await page.setViewport({ width: 1280, height: 800 });
+    await press('Copy as …');
+    await see("kubectl get '--raw=/debug/requests?resource=configmaps&refused=true'", 'dialog');
+    await accessible('the texts of a request');
+    await shot('copy-as');
+    await press('Close');
+    await page.reload(); // the filter is in the address
+    await see('Forbidden', 'tbody');
+  },
+  async 'signing out ends the session'() {
+    await press('Sign out');
+    await see('Sign in');
+    await page.reload();
+    await see('Sign in');
+    await stop();
+  },
+};
+
+await run(steps);
