@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,7 +126,7 @@ func (v *consoleVerb) link(ctx context.Context) (string, error) {
 		return server + console.SignInPath(answer.Link), nil
 	case answer.Description != "":
 		return "", fmt.Errorf("%s makes no sign-in link: %s", server, answer.Description)
-	case response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden:
+	case slices.Contains([]int{http.StatusNotFound, http.StatusUnauthorized, http.StatusForbidden}, response.StatusCode):
 		return "", fmt.Errorf("%s makes no sign-in links: start it with --console, and without --console-link=false", server)
 	}
 	return "", fmt.Errorf("%s makes no sign-in link: %s", server, response.Status)

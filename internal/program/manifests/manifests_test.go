@@ -157,7 +157,7 @@ func TestComplete_external_mistakes(t *testing.T) {
 		"Config.WithEtcd is for a server in the cluster":             func(c *Config) { c.WithEtcd = true },
 		"flags for serve after -- are for a server in the":           func(c *Config) { c.Args = []string{"-v=2"} },
 		"Config.Certificates \"cert-manager\": with Config.External": func(c *Config) { c.Certificates = CertManager },
-		"Config.Certificates own requires Config.CABundle":         func(c *Config) { c.Certificates = OwnFiles },
+		"Config.Certificates own requires Config.CABundle":           func(c *Config) { c.Certificates = OwnFiles },
 		"Config.InsecureSkipTLSVerify excludes Config.CABundle, and Config.Certificates self": func(c *Config) {
 			c.InsecureSkipTLSVerify = true
 		},

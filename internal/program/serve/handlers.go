@@ -93,7 +93,9 @@ func pages(o *opened) ([]upstream.Handler, error) {
 	}
 	brand := o.plan.Definition.Console
 	title, version := upstream.About(o.plan.Definition)
-	told := console.Config{Title: cmp.Or(brand.Title, title), Version: version, Query: o.plan.QueryPrefix, ClientCertificate: o.listeners.secure != nil}
+	told := console.Config{
+		Title: cmp.Or(brand.Title, title), Version: version, Query: o.plan.QueryPrefix, ClientCertificate: o.listeners.secure != nil,
+	}
 	if users := o.mode.signIn(); users != nil {
 		told.LoginNow = func() *console.Login { return loginChoices(users) }
 		if o.plan.Links() {

@@ -65,7 +65,8 @@ func TestFilters_watch_endWithRest(t *testing.T) {
 			handler = accounted(handler, budget.New(1<<20), c)
 			group := &utilwaitgroup.RateLimitedSafeWaitGroup{}
 			handler = withWatchesEnding(handler, watchGroup{countedGroup{group, note}, make(chan struct{})})
-			handler = withAccessLog(handler, recorders{slog.NewTextHandler(&log, nil), requestlog.NewRing(0)}, func(*http.Request, *request.RequestInfo) bool { return true })
+			direct := func(*http.Request, *request.RequestInfo) bool { return true }
+			handler = withAccessLog(handler, recorders{slog.NewTextHandler(&log, nil), requestlog.NewRing(0)}, direct)
 			handler = withRecovery(handler)
 			info := &request.RequestInfo{IsResourceRequest: true, Verb: "watch", Resource: "widgets"}
 			inner := handler

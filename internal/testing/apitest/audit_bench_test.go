@@ -43,7 +43,8 @@ func BenchmarkRecording(b *testing.B) {
 		)
 	})
 	b.Run("requests", func(b *testing.B) {
-		compare(b, handlerOf(b, annex.Options{Console: new(false)}, "root"), handlerOf(b, annex.Options{Console: new(true)}, "root"), "us/recording")
+		without, with := annex.Options{Console: new(false)}, annex.Options{Console: new(true)}
+		compare(b, handlerOf(b, without, "root"), handlerOf(b, with, "root"), "us/recording")
 	})
 	b.Run("access-log", func(b *testing.B) {
 		compare(

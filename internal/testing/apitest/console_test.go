@@ -21,7 +21,8 @@ func TestConsole_browsersAreRedirected(t *testing.T) {
 	c := startConsole(t, annex.Options{})
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	const html = "text/html,application/xhtml+xml,*/*;q=0.8"
-	for path, want := range map[string]string{"/": "/console/", "/console": "/console/", "/docs": "/swagger-ui/", "/swagger-ui": "/swagger-ui/"} {
+	pages := map[string]string{"/": "/console/", "/console": "/console/", "/docs": "/swagger-ui/", "/swagger-ui": "/swagger-ui/"}
+	for path, want := range pages {
 		a := c.get(path, "Accept", html).want(302)
 		if got := a.header.Get("Location"); got != want {
 			t.Errorf("%s leads to %s", path, got)
@@ -56,7 +57,8 @@ func (c *client) requests(query string) []seenRequest {
 func TestRequests_whoWhatAndWhy(t *testing.T) {
 	t.Parallel()
 	c := startConsole(t, annex.Options{})
-	c.post(widgetsPath, map[string]any{"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w"}}).want(201)
+	widget := map[string]any{"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w"}}
+	c.post(widgetsPath, widget).want(201)
 	c.get(widgetsPath + "/w?token=hunter2&pretty=true").want(200)
 	c.get(widgetsPath + "/other").want(404)
 	c.get(widgetsPath, "Impersonate-User", "joe").want(403)
