@@ -26,20 +26,20 @@ func tiny(t *testing.T) string {
 		"func main() { print(annex.Name); for _, a := range os.Args[1:] { os.Stdout.WriteString(a + \"\\n\") } }\n"
 	replaced := "\n\ngo 1.26.0\n\nrequire " + library + " v0.0.0\n\nreplace " + library + " => "
 	for file, text := range map[string]string{
-		"go.mod":              "module " + library + "\n\ngo 1.26.0\n",
-		"annex.go":            "package annex\n\nconst Name = \"\"\n",
-		"LICENSE":             "Do as you like.\n",
-		"CHANGELOG.md":        "# Changelog\n\n## Unreleased\n\n- It begins.\n\n## v0.0.1\n\n- It was planned.\n",
-		"workloads/go.mod":    "module " + library + "/workloads" + replaced + "..\n",
-		"workloads/doc.go":    "package workloads\n",
-		tool + "/go.mod":      "module " + library + "/" + tool + replaced + "../..\n",
-		tool + "/main.go":     program,
-		tool + "/go.sum":      "",
-		plugin + "/go.mod":    "module " + library + "/" + plugin + replaced + "../..\n",
-		plugin + "/main.go":   program,
-		plugin + "/go.sum":    "",
-		"workloads/go.sum":    "",
-		"docs/README.md": "# Maintaining\n",
+		"go.mod":            "module " + library + "\n\ngo 1.26.0\n",
+		"annex.go":          "package annex\n\nconst Name = \"\"\n",
+		"LICENSE":           "Do as you like.\n",
+		"CHANGELOG.md":      "# Changelog\n\n## Unreleased\n\n- It begins.\n\n## v0.0.1\n\n- It was planned.\n",
+		"workloads/go.mod":  "module " + library + "/workloads" + replaced + "..\n",
+		"workloads/doc.go":  "package workloads\n",
+		tool + "/go.mod":    "module " + library + "/" + tool + replaced + "../..\n",
+		tool + "/main.go":   program,
+		tool + "/go.sum":    "",
+		plugin + "/go.mod":  "module " + library + "/" + plugin + replaced + "../..\n",
+		plugin + "/main.go": program,
+		plugin + "/go.sum":  "",
+		"workloads/go.sum":  "",
+		"docs/README.md":    "# Maintaining\n",
 	} {
 		path := filepath.Join(top, file)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
