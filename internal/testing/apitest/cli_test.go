@@ -284,8 +284,11 @@ func TestServe_printsAddressesAndEndsOrderly(t *testing.T) {
 			if test.word != test.dir {
 				word = "'" + parent + "/" + strings.TrimPrefix(test.word, "'") + "/kubeconfig'"
 			}
-			if want := "kubectl --kubeconfig " + word + " api-resources"; !strings.HasSuffix(p.lines[3], want) {
-				t.Errorf("line 4: %q, want ...%s", p.lines[3], want)
+			if want := "sign in: shop console --open --kubeconfig " + word; p.lines[3] != want {
+				t.Errorf("line 4: %q, want %q", p.lines[3], want)
+			}
+			if want := "kubectl --kubeconfig " + word + " api-resources"; !strings.HasSuffix(p.lines[4], want) {
+				t.Errorf("line 5: %q, want ...%s", p.lines[4], want)
 			}
 			info, err := os.Stat(kubeconfig)
 			if err != nil {
