@@ -222,11 +222,21 @@ $(CONSOLE)/node_modules: $(CONSOLE)/package.json $(CONSOLE)/package-lock.json
 # What it uses is built where nothing else is.
 BROWSER := bin/browser
 
-.PHONY: browser
-browser: bin/kubectl ## use the console in a headless Chromium, if there is one (not in CI; screenshots are in bin/browser/shots, or SHOTS)
+.PHONY: console-test
+console-test: bin/kubectl ## use the console in a headless Chromium, if there is one (screenshots are in bin/browser/shots, or SHOTS)
 	@if command -v node npm >/dev/null; then mkdir -p $(BROWSER) && go build -o $(BROWSER)/cicd ./samples/cicd && go -C cmd/annex build -o $(CURDIR)/$(BROWSER)/annex . && go -C e2e build -o $(CURDIR)/$(BROWSER)/theatre ./cmd/theatre && \
-		cp bin/kubectl $(BROWSER)/kubectl && $(MAKE) --no-print-directory $(CONSOLE)/node_modules && for t in browser edits signin; do node $(CONSOLE)/test/$$t.mjs $(BROWSER) $(or $(SHOTS),$(BROWSER)/shots) || exit; done; node $(CONSOLE)/test/copyas.mjs; \
+		cp bin/kubectl $(BROWSER)/kubectl && $(MAKE) --no-print-directory $(CONSOLE)/node_modules && for t in browser edits signin; do node $(CONSOLE)/test/$$t.mjs $(BROWSER) $(or $(SHOTS),$(BROWSER)/shots) || exit; done; node $(CONSOLE)/test/copyas.mjs && node $(CONSOLE)/test/short.mjs $(BROWSER)/annex; \
 	else echo "node or npm is not installed: the console is not tested in a browser"; fi
+
+.PHONY: console-short
+console-short: ## the short path of console-test, with the tool alone, in less than a minute
+	@.ci/chromium; if command -v node npm >/dev/null; then mkdir -p $(BROWSER) && go -C cmd/annex build -o $(CURDIR)/$(BROWSER)/annex . && \
+		$(MAKE) --no-print-directory $(CONSOLE)/node_modules && node $(CONSOLE)/test/short.mjs $(BROWSER)/annex $(SHOTS); \
+	else echo "node or npm is not installed: the console is not tested in a browser"; fi
+
+.PHONY: console-pictures
+console-pictures: ## the pictures of the console's pages in docs/images/console, and axe's report, by console-short
+	$(MAKE) console-short SHOTS=docs/images/console
 
 .PHONY: protobuf-proof
 protobuf-proof: ## all of k8s.io/api with generated protobuf methods, compared with gogo's; its decoders fuzzed for 60 s

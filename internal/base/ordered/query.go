@@ -32,12 +32,35 @@ type Field struct {
 	// Get returns the value of an object, a string, boolean, int64, float64 or time.Time, and nil if it has none. It
 	// must not change the object, and is called concurrently.
 	Get func(runtime.Object) any
+	// Each, if it is set, returns several values of an object instead, which a query counts one by one. Such a field has
+	// no order and no conditions.
+	Each func(runtime.Object) []string
+	// Order identifies the order that a storage keeps; empty means Name. Fields of the same Order must have equal values.
+	Order string
+	// Digest, if it is set, returns the value in an order that is searched and has no bounds for its values.
+	Digest func(runtime.Object) string
+}
+
+// OrderName returns the name of the order that a storage keeps.
+func (f *Field) OrderName() string {
+	if f.Order != "" {
+		return f.Order
+	}
+	return f.Name
+}
+
+// OrderValue returns the value of an object in the order of the field.
+func (f *Field) OrderValue(object runtime.Object) string {
+	if f.Digest != nil {
+		return f.Digest(object)
+	}
+	return string(f.Value(object))
 }
 
 // reserved are names with another meaning in a query, and names of fields that all objects have.
 var reserved = []string{
 	"page", "limit", "cursor", "sortBy", "ascending", "facets", "name", "q", "labelSelector", "fieldSelector", "fields", "showManagedFields",
-	"watch", "resourceVersion", "namespace", "creationTimestamp",
+	"watch", "resourceVersion", "namespace", "creationTimestamp", "columns", "labels", "failing",
 }
 
 // Reserved reports whether kinds must not declare a field with this name.
@@ -80,6 +103,8 @@ type Query struct {
 	// Where are conditions, and Matches is a further one, nil for none. Matches may be called concurrently.
 	Where   []Condition
 	Matches func(runtime.Object) bool
+	// Search are conditions on digests, which a storage may keep in an order.
+	Search Search
 	// After is the position before the page, if it is not nil. Otherwise the page begins after Offset objects.
 	After  *Position
 	Offset int
@@ -95,6 +120,9 @@ func (q *Query) Selects(object runtime.Object) bool {
 		if c := &q.Where[i]; !c.Set.Has(c.Field.Value(object)) {
 			return false
 		}
+	}
+	if !q.Search.Empty() && !q.Search.Selects(object) {
+		return false
 	}
 	return q.Matches == nil || q.Matches(object)
 }
@@ -181,14 +209,37 @@ const MostValues = 100_000
 // Count adds an object to the counts of the page. The error is a bad request: there are too many different values.
 func (p *Page) Count(q *Query, object runtime.Object) error {
 	for i := range q.Counted {
-		v := q.Counted[i].Value(object)
-		if p.Counts[i][v]++; p.Counts[i][v] > 1 {
+		field := &q.Counted[i]
+		if field.Each == nil {
+			if err := p.count(i, field.Value(object)); err != nil {
+				return err
+			}
 			continue
 		}
-		if p.different++; p.different > MostValues {
-			return apierrors.NewBadRequest(fmt.Sprintf("facets: the selected objects have more than %d different values of the counted "+
-				"fields; count fields with fewer values, or select fewer objects", MostValues))
+		if err := p.CountEach(i, field.Each(object)); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// CountEach adds several values of one object to the counts of the field with an index.
+func (p *Page) CountEach(i int, values []string) error {
+	for _, value := range values {
+		if err := p.count(i, Encode(value)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Page) count(i int, v Value) error {
+	if p.Counts[i][v]++; p.Counts[i][v] > 1 {
+		return nil
+	}
+	if p.different++; p.different > MostValues {
+		return apierrors.NewBadRequest(fmt.Sprintf("facets: the selected objects have more than %d different values of the counted "+
+			"fields; count fields with fewer values, or select fewer objects", MostValues))
 	}
 	return nil
 }

@@ -58,7 +58,11 @@ func (a orderedStorage) GetList(ctx context.Context, key string, opts storage.Li
 	}
 	q := r.Query
 	if a.querier != nil && opts.Recursive {
-		if p := opts.Predicate; !p.Empty() {
+		p := opts.Predicate
+		if q.Search.Digest.Digest != nil && p.ShardSelector == nil {
+			q.Search.Labels, p.Label = p.Label, labels.Everything()
+		}
+		if !p.Empty() {
 			q.Matches = func(o runtime.Object) bool {
 				selected, err := p.Matches(o)
 				return err == nil && selected && (r.Matches == nil || r.Matches(o))
@@ -135,7 +139,7 @@ func (a orderedStorage) Watch(ctx context.Context, key string, opts storage.List
 }
 
 func (r *Request) selectsAll() bool {
-	return r.Namespaces == nil && len(r.Where) == 0 && r.Matches == nil
+	return r.Namespaces == nil && len(r.Where) == 0 && r.Search.Empty() && r.Matches == nil
 }
 
 // isIn reports whether an object is in one of the namespaces.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +13,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	listers "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -74,7 +77,7 @@ func resourcesOf(d *apiextensionsv1.CustomResourceDefinition) []*query.Resource 
 		if !v.Served {
 			continue
 		}
-		all = append(all, &query.Resource{
+		resource := &query.Resource{
 			GroupVersionResource: schema.GroupVersionResource{Group: d.Spec.Group, Version: v.Name, Resource: d.Status.AcceptedNames.Plural},
 			Kind:                 d.Status.AcceptedNames.Kind,
 			Namespaced:           d.Spec.Scope == apiextensionsv1.NamespaceScoped,
@@ -83,9 +86,51 @@ func resourcesOf(d *apiextensionsv1.CustomResourceDefinition) []*query.Resource 
 			Fields:               fieldsOf(v),
 			Encode:               encode,
 			Schemas:              func() (map[string]*spec.Schema, string, error) { return schemasOf(d, v.Name) },
-		})
+			Edition:              strconv.FormatInt(d.Generation, 10) + "/" + string(d.UID),
+		}
+		resource.Table = tableOf(resource, v)
+		all = append(all, resource)
 	}
 	return all
+}
+
+// tableOf returns the table of a version, nil if its columns cannot be read.
+func tableOf(resource *query.Resource, v *apiextensionsv1.CustomResourceDefinitionVersion) *query.Table {
+	columns := v.AdditionalPrinterColumns
+	if len(columns) == 0 {
+		columns = []apiextensionsv1.CustomResourceColumnDefinition{{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"}}
+	}
+	convertor, err := tableconvertor.New(columns)
+	if err != nil {
+		return nil
+	}
+	table, err := query.NewTable(
+		resource,
+		convertor,
+		&unstructured.UnstructuredList{},
+		func(d metav1.TableColumnDefinition) (*ordered.Field, bool) {
+			if d.Format == "name" {
+				return query.MetadataColumn(d), true
+			}
+			i := slices.IndexFunc(columns, func(c apiextensionsv1.CustomResourceColumnDefinition) bool { return c.Name == d.Name })
+			if i < 0 {
+				return nil, false
+			}
+			name, isMetadata := strings.CutPrefix(columns[i].JSONPath, ".metadata.")
+			if !isMetadata || !ordered.Reserved(name) {
+				name = strings.TrimPrefix(columns[i].JSONPath, ".")
+				if ordered.Reserved(name) {
+					return nil, false
+				}
+			}
+			f := resource.FieldNamed(name)
+			return f, f != nil
+		},
+	)
+	if err != nil {
+		return nil
+	}
+	return table
 }
 
 // schemasOf returns the schemas of the OpenAPI v3 document of a version, and the name of the schema of its objects.

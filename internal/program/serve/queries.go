@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/annexapi/annex/internal/base/ordered"
@@ -36,10 +37,14 @@ func (q queries) addTo(config *upstream.Config) error {
 		if err != nil {
 			return err
 		}
-		own = append(own, &query.Resource{
+		namespaces := &query.Resource{
 			GroupVersionResource: corev1.SchemeGroupVersion.WithResource(coreapi.Resource.Resource),
 			Kind:                 "Namespace", Watched: true, Indexed: q.keepsOrders(nil), Encode: encode, Model: &corev1.Namespace{},
-		})
+		}
+		if namespaces.Table, err = query.NewTable(namespaces, coreapi.Table(), &corev1.NamespaceList{}, metadataColumn); err != nil {
+			return err
+		}
+		own = append(own, namespaces)
 	}
 	for _, k := range config.Kinds {
 		verbs, _ := upstream.Served(k)
@@ -50,7 +55,7 @@ func (q queries) addTo(config *upstream.Config) error {
 			if v.Unserved {
 				continue
 			}
-			resource, err := q.queried(k.Definition, v, slices.Contains(verbs, "watch"))
+			resource, err := q.queried(k, v, slices.Contains(verbs, "watch"))
 			if err != nil {
 				return err
 			}
@@ -73,7 +78,8 @@ func (q queries) addTo(config *upstream.Config) error {
 }
 
 // queried returns a version of a kind for the query API.
-func (q queries) queried(k *define.Kind, v *define.Version, watched bool) (*query.Resource, error) {
+func (q queries) queried(served *registry.Kind, v *define.Version, watched bool) (*query.Resource, error) {
+	k := served.Definition
 	resource := &query.Resource{
 		GroupVersionResource: v.GroupVersion.WithResource(k.Resource),
 		Kind:                 v.Type.Name(),
@@ -90,7 +96,27 @@ func (q queries) queried(k *define.Kind, v *define.Version, watched bool) (*quer
 	}
 	resource.Encode, resource.Watched, resource.Indexed = encode, watched, q.keepsOrders(primary)
 	resource.Fields = queryFields(primary)
+	if table := served.Table(); table != nil {
+		if resource.Table, err = query.NewTable(resource, table, k.Hub().NewList(), columnField(primary)); err != nil {
+			return nil, err
+		}
+	}
 	return resource, nil
+}
+
+// columnField returns the fields that the columns of a kind are sorted by.
+func columnField(k *define.Kind) func(metav1.TableColumnDefinition) (*ordered.Field, bool) {
+	return func(d metav1.TableColumnDefinition) (*ordered.Field, bool) {
+		if value, declared := registry.ColumnValue(k, d.Name); declared {
+			return query.ColumnField(d, "", value), true
+		}
+		return metadataColumn(d)
+	}
+}
+
+func metadataColumn(d metav1.TableColumnDefinition) (*ordered.Field, bool) {
+	f := query.MetadataColumn(d)
+	return f, f != nil
 }
 
 // queryFields returns the fields that a kind declares for queries, and its selectable fields.

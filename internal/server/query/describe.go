@@ -82,7 +82,7 @@ func (a *API) describeResource(resource *Resource, withFields bool) resourceDoc 
 		d.Group, d.Version = group, resource.Version
 		return d
 	}
-	for _, f := range resource.fields() {
+	for _, f := range resource.allFields() {
 		d.Fields = append(d.Fields, describeField(f, resource.Indexed))
 	}
 	return d

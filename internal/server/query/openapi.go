@@ -137,12 +137,19 @@ func operationName(part string) string {
 func pageSchema(item *spec.Schema) *spec.Schema {
 	count := spec.Int64Property()
 	facet := object(map[string]spec.Schema{"value": *nullable(spec.StringProperty()), "count": *count}, "value", "count")
+	text := spec.StringProperty()
+	column := object(map[string]spec.Schema{
+		"name": *text, "type": *text, "format": *text, "description": *text, "priority": *spec.Int32Property(),
+		"sortBy": *saying(text, "field that the column is sorted by; absent if it is not sorted"),
+	}, "name", "type")
 	return object(map[string]spec.Schema{
 		"items":           *spec.ArrayProperty(item),
 		"totalItems":      *saying(count, "number of objects on all pages"),
 		"resourceVersion": *saying(spec.StringProperty(), "resource version of the page; a watch may continue from it"),
 		"cursor":          *saying(spec.StringProperty(), "cursor of the next page; absent on the last page"),
 		"facets":          *spec.MapProperty(spec.ArrayProperty(facet)),
+		"columns":         *spec.ArrayProperty(column),
+		"rows":            *saying(spec.ArrayProperty(spec.ArrayProperty(&spec.Schema{})), "cells of each item"),
 	}, "items", "totalItems", "resourceVersion")
 }
 
@@ -187,12 +194,18 @@ func (r *Resource) parameters() []*spec3.Parameter {
 	add("sortBy", "order of the items", by)
 	add("ascending", "false is the reverse", spec.BooleanProperty())
 	add("name", "part of the name", spec.StringProperty())
-	add("q", "words that a text field or the name must contain: "+strings.Join(texts(fields), ", "), spec.StringProperty())
+	add(
+		"q",
+		"words that the name, namespace, labels, columns or texts of an object must contain; texts are "+strings.Join(texts(fields), ", "),
+		spec.StringProperty(),
+	)
 	add("labelSelector", "as of lists", spec.StringProperty())
 	add("fieldSelector", "as of lists", spec.StringProperty())
 	add("fields", "comma-separated paths of fields that items have in addition to their identity", spec.StringProperty())
 	add("showManagedFields", "include managedFields in items", spec.BooleanProperty())
-	add("facets", "comma-separated fields whose values to count: "+list(names(fields)), spec.StringProperty())
+	add("columns", "add the columns of the kind's table, and a row for each item", spec.BooleanProperty())
+	add("failing", "whether a condition in the status fails", spec.BooleanProperty())
+	add("facets", "comma-separated fields whose values to count: "+list(names(fields), []string{"labels"}), spec.StringProperty())
 	if r.Watched {
 		add("watch", "follow changes of the objects", spec.BooleanProperty())
 		add("resourceVersion", "where a tail goes on", spec.StringProperty())

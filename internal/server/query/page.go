@@ -34,7 +34,7 @@ func (a *API) page(w http.ResponseWriter, r *http.Request, asked *parsedRequest,
 	encode := asked.resource.Encode
 	if encode == nil {
 		var err error
-		if asked.request.Page, err = pageOfList(answer.body.Bytes(), &asked.request.Query); err != nil {
+		if err = asked.answerFromList(answer.body.Bytes()); err != nil {
 			return err
 		}
 		encode = encodeUnstructured
@@ -51,7 +51,28 @@ func (a *API) page(w http.ResponseWriter, r *http.Request, asked *parsedRequest,
 			return err
 		}
 	}
-	return a.writePage(w, asked, items)
+	rows, err := asked.rows()
+	if err != nil {
+		return err
+	}
+	return a.writePage(w, asked, items, rows)
+}
+
+// rows returns the cells of the objects of the page; nil if they are not asked for.
+func (a *parsedRequest) rows() ([][]any, error) {
+	if !a.columns || a.table == nil {
+		return nil, nil
+	}
+	rows, err := a.table.cells(a.request.Page.Objects)
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		if rows[i] == nil {
+			rows[i] = []any{}
+		}
+	}
+	return rows, nil
 }
 
 // listOf returns the request for the list or watch of a query.
@@ -70,25 +91,85 @@ func listOf(r *http.Request, asked *parsedRequest, query url.Values) *http.Reque
 	list.URL = &url.URL{Path: asked.place.path(), RawQuery: query.Encode()}
 	list.RequestURI = list.URL.RequestURI()
 	list.Header = http.Header{"Accept": {runtime.ContentTypeJSON}, "User-Agent": {r.UserAgent()}}
+	if asked.resource.Encode == nil && !asked.tail {
+		// The table has the objects beside their rows.
+		query = maps.Clone(query)
+		if query == nil {
+			query = url.Values{}
+		}
+		query.Set("includeObject", string(metav1.IncludeObject))
+		list.URL.RawQuery = query.Encode()
+		list.RequestURI = list.URL.RequestURI()
+		list.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,"+runtime.ContentTypeJSON)
+	}
 	return list
 }
 
-// pageOfList computes a page from a list that was not served by a storage with queries.
-func pageOfList(body []byte, q *ordered.Query) (*ordered.Page, error) {
-	list := &unstructured.UnstructuredList{}
-	if err := list.UnmarshalJSON(body); err != nil {
-		return nil, fmt.Errorf("read the list of a query: %w", err)
+// answerFromList computes the page from a list that was not served by a storage with queries.
+func (a *parsedRequest) answerFromList(body []byte) error {
+	answer := &unstructured.Unstructured{}
+	if err := json.Unmarshal(body, &answer.Object); err != nil {
+		return fmt.Errorf("read the list of a query: %w", err)
 	}
-	objects := make([]runtime.Object, len(list.Items))
-	for i := range list.Items {
-		objects[i] = &list.Items[i]
-	}
-	page, err := ordered.PageOf(objects, q)
+	objects, err := a.objectsOf(answer)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	page.Revision, _ = strconv.ParseUint(list.GetResourceVersion(), 10, 64)
-	return page, nil
+	q := &a.request.Query
+	q.Search.Digest = a.resource.digest(a.table)
+	if a.byColumn != "" {
+		if q.By.Get = nil; a.table != nil {
+			for _, c := range a.table.Columns {
+				if c.Name == a.byColumn && c.By != nil {
+					q.By.Type, q.By.Get = c.By.Type, c.By.Get
+				}
+			}
+		}
+		if q.By.Get == nil {
+			return apierrors.NewBadRequest(fmt.Sprintf("sortBy: %s has no column %.100q that can be sorted", a.resource.Resource, a.byColumn))
+		}
+	}
+	if a.request.Page, err = ordered.PageOf(objects, q); err != nil {
+		return err
+	}
+	a.request.Page.Revision, _ = strconv.ParseUint(answer.GetResourceVersion(), 10, 64)
+	return nil
+}
+
+// objectsOf returns the objects of a list or of a table, and keeps the rows of a table.
+func (a *parsedRequest) objectsOf(answer *unstructured.Unstructured) ([]runtime.Object, error) {
+	if answer.GetKind() != "Table" {
+		list, err := answer.ToList()
+		if err != nil {
+			return nil, fmt.Errorf("read the list of a query: %w", err)
+		}
+		objects := make([]runtime.Object, len(list.Items))
+		for i := range list.Items {
+			objects[i] = &list.Items[i]
+		}
+		return objects, nil
+	}
+	var definitions struct {
+		ColumnDefinitions []metav1.TableColumnDefinition `json:"columnDefinitions"`
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(
+		map[string]any{"columnDefinitions": answer.Object["columnDefinitions"]}, &definitions); err != nil {
+		return nil, fmt.Errorf("read the table of a query: %w", err)
+	}
+	rows, _ := answer.Object["rows"].([]any)
+	objects, cells := make([]runtime.Object, 0, len(rows)), make(map[runtime.Object][]any, len(rows))
+	for _, row := range rows {
+		row, _ := row.(map[string]any)
+		content, isObject := row["object"].(map[string]any)
+		if !isObject {
+			return nil, fmt.Errorf("a row of the table of %s has no object", a.resource.Resource)
+		}
+		object := &unstructured.Unstructured{Object: content}
+		objects = append(objects, object)
+		cells[object], _ = row["cells"].([]any)
+	}
+	a.table = answeredTable(definitions.ColumnDefinitions, cells)
+	return objects, nil
 }
 
 func encodeUnstructured(objects []runtime.Object) ([][]byte, error) {
@@ -124,14 +205,19 @@ func facetsOf(counts map[ordered.Value]int) []facet {
 }
 
 // writePage writes the response.
-func (a *API) writePage(w http.ResponseWriter, asked *parsedRequest, items [][]byte) error {
+func (a *API) writePage(w http.ResponseWriter, asked *parsedRequest, items [][]byte, rows [][]any) error {
 	page := asked.request.Page
 	rest := struct {
 		TotalItems      int                `json:"totalItems"`
 		ResourceVersion string             `json:"resourceVersion"`
 		Cursor          string             `json:"cursor,omitempty"`
 		Facets          map[string][]facet `json:"facets,omitempty"`
+		Columns         []columnDoc        `json:"columns,omitempty"`
+		Rows            [][]any            `json:"rows,omitempty"`
 	}{TotalItems: page.Total, ResourceVersion: strconv.FormatUint(page.Revision, 10)}
+	if asked.columns && asked.table != nil {
+		rest.Columns, rest.Rows = asked.table.describe(), rows
+	}
 	if page.More {
 		rest.Cursor = writeCursor(page.Last, asked.binding)
 	}

@@ -51,6 +51,12 @@ type parsedRequest struct {
 	// managedFields keeps metadata.managedFields in items, which are the largest part of many objects.
 	managedFields bool
 	facets        []string
+	// columns is set if the answer has a table.
+	columns bool
+	// table prints the page; nil if the resource has no columns.
+	table *Table
+	// byColumn is the column of a list that the page is sorted by, which is known when the list is there.
+	byColumn string
 	// binding identifies the query that a cursor is valid for.
 	binding string
 }
@@ -58,7 +64,7 @@ type parsedRequest struct {
 // Parameters that are not fields: of both, of pages and of tails.
 var (
 	common    = []string{"name", "q", "labelSelector", "fieldSelector", "fields", "showManagedFields"}
-	ofPages   = []string{"page", "limit", "cursor", "sortBy", "ascending", "facets"}
+	ofPages   = []string{"page", "limit", "cursor", "sortBy", "ascending", "facets", "columns"}
 	ofTails   = []string{"watch", "resourceVersion"}
 	operators = []string{"ne", "gt", "gte", "lt", "lte", "contains"}
 )
@@ -70,7 +76,8 @@ func parse(r *http.Request, p place, resource *Resource) (*parsedRequest, error)
 		return nil, fmt.Errorf("the parameters cannot be read: %w", err)
 	}
 	a := &parsedRequest{place: p, resource: resource, tail: isTail(query), selectors: url.Values{}}
-	fields := resource.fields()
+	fields := resource.allFields()
+	a.table = resource.Table
 	if err := a.checkNames(query, fields); err != nil {
 		return nil, err
 	}
@@ -178,10 +185,9 @@ func (a *parsedRequest) conditions(query url.Values, fields []ordered.Field) err
 		return fmt.Errorf("q: %d words; the maximum is %d", len(words), mostWords)
 	}
 	if slices.Sort(words); len(words) > 0 {
-		words = slices.Compact(words)
-		texts := slices.DeleteFunc(slices.Clone(fields), func(f ordered.Field) bool { return !f.Text })
-		others = append(others, func(o runtime.Object) bool { return hasWords(texts, o, words) })
+		a.request.Search.Words = slices.Compact(words)
 	}
+	a.request.Search.Digest = a.resource.digest(a.table)
 	if len(others) > 0 {
 		a.request.Matches = func(o runtime.Object) bool {
 			return !slices.ContainsFunc(others, func(holds func(runtime.Object) bool) bool { return !holds(o) })
@@ -261,20 +267,6 @@ func text(field *ordered.Field, o runtime.Object) (s string) {
 	return s
 }
 
-// hasWords reports whether each word is in one of the texts.
-func hasWords(texts []ordered.Field, o runtime.Object, words []string) bool {
-	lower := make([]string, len(texts))
-	for i := range texts {
-		lower[i] = strings.ToLower(text(&texts[i], o))
-	}
-	for _, word := range words {
-		if !slices.ContainsFunc(lower, func(s string) bool { return strings.Contains(s, word) }) {
-			return false
-		}
-	}
-	return true
-}
-
 // pages parses the parameters of pages.
 func (a *parsedRequest) pages(query url.Values, fields []ordered.Field) error {
 	q := &a.request.Query
@@ -295,6 +287,9 @@ func (a *parsedRequest) pages(query url.Values, fields []ordered.Field) error {
 	}
 	sortable := slices.DeleteFunc(slices.Clone(fields), func(f ordered.Field) bool { return !f.Sortable })
 	by := fieldOf(sortable, sortBy)
+	if column, is := strings.CutPrefix(sortBy, columnPrefix); is && a.resource.Encode == nil {
+		a.byColumn, by = column, &ordered.Field{Name: sortBy, Type: ordered.String, Sortable: true, Get: func(runtime.Object) any { return nil }}
+	}
 	if by == nil {
 		return fmt.Errorf("sortBy: unknown field %.100q: fields are %s", sortBy, list(names(sortable)))
 	}
@@ -306,12 +301,19 @@ func (a *parsedRequest) pages(query url.Values, fields []ordered.Field) error {
 	default:
 		return fmt.Errorf("ascending: %.100q must be true or false", direction)
 	}
+	switch columns := query.Get("columns"); {
+	case columns == "true":
+		a.columns = true
+	case columns != "false" && query.Has("columns"):
+		return fmt.Errorf("columns: %.100q must be true or false", columns)
+	}
 	if query.Has("facets") {
+		countable := append(slices.Clone(fields), ordered.LabelsField())
 		for name := range strings.SplitSeq(query.Get("facets"), ",") {
-			field := fieldOf(fields, name)
+			field := fieldOf(countable, name)
 			switch {
 			case field == nil:
-				return fmt.Errorf("facets: unknown field %.100q: fields are %s", name, list(names(fields)))
+				return fmt.Errorf("facets: unknown field %.100q: fields are %s", name, list(names(countable)))
 			case slices.Contains(a.facets, name):
 				return fmt.Errorf("facets: %s is named twice", name)
 			case len(a.facets) == mostFacets:

@@ -33,6 +33,10 @@ type Resource struct {
 	Indexed bool
 	// Fields are the fields in addition to those of the metadata, which every resource has.
 	Fields []ordered.Field
+	// Table prints the objects in columns; nil if lists of the resource have them, or nothing has.
+	Table *Table
+	// Edition identifies the definition of the fields and columns, if it can change while the resource is served.
+	Edition string
 	// Model is an object of the version, for OpenAPI; nil means none.
 	Model runtime.Object
 	// Schemas returns the OpenAPI v3 schemas of a resource without a Model, and the name of the schema of its objects
@@ -272,5 +276,10 @@ func metadata() []ordered.Field {
 	}
 }
 
-// fields returns all fields of the resource.
+// fields returns the fields of the metadata, and those that the resource declares.
 func (r *Resource) fields() []ordered.Field { return append(metadata(), r.Fields...) }
+
+// allFields returns also the columns without such a field, and what is computed of all objects.
+func (r *Resource) allFields() []ordered.Field {
+	return append(append(r.fields(), r.columnFields()...), failingField())
+}

@@ -355,6 +355,9 @@ func (r *statusREST) Get(ctx context.Context, name string, options *metav1.GetOp
 // table prints namespaces as kubectl get shows them.
 type table struct{}
 
+// Table returns the convertor of namespaces to tables.
+func Table() rest.TableConvertor { return table{} }
+
 var columns = []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"]},
 	{Name: "Status", Type: "string", Description: "The status of the namespace"},

@@ -36,7 +36,8 @@ type Options struct {
 	// create these indexes. An index has one entry of about 150 bytes for each object with the label. Default
 	// 1,000,000.
 	LabelEntries int64
-	// LabelObjects is the number of objects from which a list may create such an index; lists of fewer objects check
+	// LabelObjects is the number of objects from which a list may create such an index, and from which a query with
+	// conditions uses orders, and digests of objects, to decide about them; lists of fewer objects check
 	// each object. Default 1,000.
 	LabelObjects int64
 

@@ -49,8 +49,13 @@ func (s *resourceStore) Query(ctx context.Context, key string, q *ordered.Query)
 // query is like Query, but may return errCompacted.
 func (s *resourceStore) query(ctx context.Context, q *ordered.Query) (*ordered.Page, error) {
 	by, others := splitConditions(q)
-	if len(others) == 0 && q.Matches == nil && len(q.Counted) == 0 {
+	if len(others) == 0 && q.Matches == nil && q.Search.Empty() && len(q.Counted) == 0 {
 		return s.pageOf(ctx, q, by)
+	}
+	if q.CountsLabels() {
+		if page, err := s.labelCounts(ctx, q); page != nil || err != nil {
+			return page, err
+		}
 	}
 	return s.search(ctx, q, by, others)
 }
@@ -59,7 +64,7 @@ func (s *resourceStore) query(ctx context.Context, q *ordered.Query) (*ordered.P
 func splitConditions(q *ordered.Query) (by ordered.Set, others []ordered.Condition) {
 	by = ordered.All()
 	for _, c := range q.Where {
-		if c.Field.Name == q.By.Name {
+		if c.Field.OrderName() == q.By.OrderName() {
 			if both := by.And(c.Set); len(both)*len(q.Namespaces) <= maxRuns {
 				by = both
 				continue
@@ -145,15 +150,16 @@ func versionsOf(entries []orderEntry) []*version {
 	return versions
 }
 
-// search reads all objects that one condition on a sortable field leaves, and filters them by all other conditions. It
-// uses the condition that leaves the fewest objects.
+// search returns a page of the objects that fulfill all conditions. If one condition on a sortable field leaves few
+// objects, it reads these. Otherwise it decides by orders, and reads the objects about which they do not decide.
 func (s *resourceStore) search(ctx context.Context, q *ordered.Query, by ordered.Set, others []ordered.Condition) (*ordered.Page, error) {
 	namespaced := q.Namespaces != nil
 	order, err := s.order(ctx, q.By, namespaced)
 	if err != nil {
 		return nil, err
 	}
-	revision, all, sorted := order.Revision(), order.Runs(q.Namespaces, by, q.Descending), true
+	revision, inOrder, sorted := order.Revision(), order.Runs(q.Namespaces, by, q.Descending), true
+	all := inOrder
 	for _, c := range others {
 		if !c.Field.Sortable || len(c.Set)*len(q.Namespaces) > maxRuns {
 			continue
@@ -166,8 +172,17 @@ func (s *resourceStore) search(ctx context.Context, q *ordered.Query, by ordered
 			revision, all, sorted = other.Revision(), fewer, false
 		}
 	}
+	var known *members
+	if int64(all.Size()) >= s.core.options.LabelObjects && s.objects() <= mostMembers {
+		if known, err = s.members(ctx, q, others, order.Revision()); err != nil {
+			return nil, err
+		}
+		if known != nil {
+			revision, all, sorted = order.Revision(), inOrder, len(known.uncertain) == 0
+		}
+	}
 	page := &ordered.Page{Revision: revision, Counts: ordered.NewCounts(q)}
-	found, err := s.find(ctx, page, q, all)
+	found, err := s.find(ctx, page, q, all, known)
 	if err != nil {
 		return nil, err
 	}
@@ -197,17 +212,25 @@ const foundBytes = 128
 
 // find returns the objects of the runs that fulfill the conditions, as entries of the order that q sorts by, and counts
 // their values.
-func (s *resourceStore) find(ctx context.Context, page *ordered.Page, q *ordered.Query, all index.Runs[*version]) ([]orderEntry, error) {
+func (s *resourceStore) find(
+	ctx context.Context,
+	page *ordered.Page,
+	q *ordered.Query,
+	all index.Runs[*version],
+	known *members,
+) ([]orderEntry, error) {
 	account, places := budget.From(ctx), int64(all.Size())*foundBytes
 	if err := hold(ctx, account, places); err != nil {
 		return nil, err
 	}
 	found := make([]orderEntry, 0, all.Size())
 	var failed unreadable
-	for batch := range parallel.Batches(all.All(), decodeBatch) {
+	for batch := range parallel.Batches(known.possible(all.All()), decodeBatch) {
 		if ctx.Err() != nil {
 			return nil, tooSlow(s.keyspace.prefix)
 		}
+		batch, certain := known.split(batch)
+		found = append(found, certain...)
 		versions := versionsOf(batch)
 		values, objects := make([]ordered.Value, len(batch)), s.read(ctx, versions)
 		parallel.Do(len(batch), func(i int) {

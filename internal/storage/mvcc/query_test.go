@@ -14,6 +14,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/apis/example"
@@ -39,6 +40,15 @@ var (
 		return o.(*example.Pod).Name
 	}}
 )
+
+// digest has the name of the node as the text; that of node-5 is too long for an order.
+var digest = ordered.NewDigest("digest", func(o runtime.Object) string {
+	node := o.(*example.Pod).Spec.NodeName
+	if node == "node-5" {
+		node += strings.Repeat(" ", 4096)
+	}
+	return strings.ToUpper(node)
+})
 
 func nodeOf(o runtime.Object) int64 {
 	n, _ := strconv.ParseInt(strings.TrimPrefix(o.(*example.Pod).Spec.NodeName, "node-"), 10, 64)
@@ -79,8 +89,22 @@ func (c *comparison) randomQuery() *ordered.Query {
 	if c.random.IntN(4) == 0 {
 		q.Matches = func(o runtime.Object) bool { return nodeOf(o)%2 == 0 }
 	}
+	q.Search.Digest = digest
+	if c.random.IntN(3) == 0 {
+		q.Search.Words = []string{strconv.Itoa(c.random.IntN(8)), "node-"}
+	}
+	if c.random.IntN(3) == 0 {
+		selector, err := labels.Parse([]string{"color", "color!=color-1", "color in (color-1,color-2)", "!color"}[c.random.IntN(4)])
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		q.Search.Labels = selector
+	}
 	if c.random.IntN(4) == 0 {
 		q.Counted = []ordered.Field{byColor, byNode}
+	}
+	if c.random.IntN(6) == 0 {
+		q.Counted, q.Limit, q.Offset, q.After = []ordered.Field{ordered.LabelsField()}, 0, 0, nil
 	}
 	return q
 }

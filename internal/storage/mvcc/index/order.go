@@ -38,7 +38,7 @@ type Order[V Version] struct {
 }
 
 // Order returns the order of a field at a revision that is not older than the call. It waits until the order is built.
-// If namespaced is set, it is the order within each namespace. Fields with the same name must be the same field.
+// If namespaced is set, it is the order within each namespace. Fields with the same OrderName must have equal values.
 func (x *Indexes[V]) Order(ctx context.Context, field ordered.Field, namespaced bool) (Order[V], error) {
 	current, revision, err := x.orderSet(field, namespaced).readLatest(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func (o Order[V]) entries() *btree.BTreeG[Entry[V]] { return o.state.entries[ord
 func (x *Indexes[V]) orderSet(field ordered.Field, namespaced bool) *set[V] {
 	x.orders.mu.Lock()
 	defer x.orders.mu.Unlock()
-	name := orderName{field.Name, namespaced}
+	name := orderName{field.OrderName(), namespaced}
 	if s := x.orders.byName[name]; s != nil {
 		return s
 	}
@@ -72,7 +72,7 @@ func (x *Indexes[V]) orderSet(field ordered.Field, namespaced bool) *set[V] {
 		if !ok {
 			return nil, fmt.Errorf("order by %s: %T is not an object", field.Name, object)
 		}
-		value := string(field.Value(o))
+		value := field.OrderValue(o)
 		if namespaced {
 			value = objects.Meta(o).GetNamespace() + afterNamespace + value
 		}

@@ -76,6 +76,9 @@ func TestCustomResources_columns(t *testing.T) {
 		c.same(gadgets+"?spec.ready=true", "g0")
 		c.same(gadgets+"?fieldSelector=spec.color%3Dred", "g0", "g2")
 		c.same(gadgets+"?q=GRE", "g3")
+		c.same(gadgets+"?q=9.5", "g0") // of a printed column
+		c.same(gadgets+"?sortBy=column:Odd&ascending=false&limit=1", "g3")
+		c.table(gadgets + "?limit=1&columns=true&sortBy=spec.cost&ascending=false")
 		_, p := c.query(gadgets + "?limit=1&facets=spec.color")
 		if fmt.Sprint(p.counts("spec.color")) != "[red=2 blue=1 green=1]" || p.Items[0]["apiVersion"] != "stable.example.com/"+version ||
 			p.Items[0]["kind"] != "Gadget" {
@@ -83,6 +86,12 @@ func TestCustomResources_columns(t *testing.T) {
 		}
 		c.refused(http.StatusBadRequest, gadgets+"?sortBy=metadata.creationTimestamp", "spec.cost, spec.since, spec.ready, spec.color")
 	}
+	c.refused(http.StatusBadRequest, gadgets+"?columns=yes", "columns")
+	c.refused(http.StatusBadRequest, gadgets+"?labels=x", "unknown parameter or field")
+	// The server in front of their storage has no columns of definitions: it asks for the list as a table.
+	definitions := "/query/apiextensions.k8s.io/v1/customresourcedefinitions"
+	c.same(definitions+"?sortBy=column:Created+At", "gadgets.stable.example.com")
+	c.refused(http.StatusBadRequest, definitions+"?sortBy=column:Nothing", "no column")
 	s := c.tail(gadgets + "?watch=true&spec.color=red")
 	s.want("ADDED g0", "ADDED g2", "BOOKMARK <nil>")
 	c.must(http.MethodDelete, "/apis/stable.example.com/v1/namespaces/default/gadgets/g2", nil)
@@ -129,5 +138,23 @@ func TestCustomResources_columns(t *testing.T) {
 	})
 	if _, ok := described(); ok {
 		t.Error("queries of gadgets are described that are gone")
+	}
+}
+
+// table checks the columns and the row of the gadget g1.
+func (c *client) table(path string) {
+	c.t.Helper()
+	var answer struct {
+		Columns []struct{ Name, Type, SortBy string }
+		Rows    [][]any
+	}
+	if err := json.Unmarshal(c.must(http.MethodGet, path, nil), &answer); err != nil {
+		c.t.Fatal(err)
+	}
+	want := "[{Name string name} {Cost number spec.cost} {Since date spec.since} {Ready boolean spec.ready} {Odd string column:Odd} " +
+		"{Age date creationTimestamp}]"
+	if got := fmt.Sprint(answer.Columns); !strings.HasPrefix(want, got[:len("[{Name string name} {Cost number spec.cost}")]) ||
+		len(answer.Rows) != 1 || len(answer.Rows[0]) != len(answer.Columns) || fmt.Sprint(answer.Rows[0][:2]) != "[g1 10]" {
+		c.t.Errorf("%s: columns %s, rows %v, want columns %s", path, got, answer.Rows, want)
 	}
 }

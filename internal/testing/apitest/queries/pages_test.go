@@ -37,29 +37,33 @@ func TestQuery_sortsFiltersAndCounts(t *testing.T) {
 	t.Parallel()
 	c := stocked(t)
 	for path, want := range map[string]string{
-		"":                                                    "w0 w1 w2 w3 w4 w5",
-		"?sortBy=spec.replicas":                               "w4 w2 w1 w3 w0 w5",
-		"?sortBy=spec.replicas&ascending=false":               "w5 w0 w3 w1 w2 w4",
-		"?sortBy=spec.replicas&page=2&limit=2":                "w1 w3",
-		"?sortBy=spec.size&limit=3":                           "w1 w4 w3",
-		"?sortBy=name&ascending=false&limit=1":                "w5",
-		"?page=4&limit=2":                                     "",
-		"?spec.replicas=9":                                    "w1 w3",
-		"?spec.replicas=9&spec.replicas=100":                  "w1 w3 w5",
-		"?spec.replicas[ne]=9":                                "w0 w2 w4 w5",
-		"?spec.replicas[gt]=9":                                "w0 w5",
-		"?spec.replicas[gte]=9&spec.replicas[lt]=100":         "w0 w1 w3",
-		"?spec.replicas[lte]=9.5":                             "w1 w2 w3",
-		"?spec.size=small&sortBy=spec.replicas":               "w2 w0 w5",
-		"?spec.size[contains]=mall":                           "w0 w2 w5",
-		"?name=w1":                                            "w1",
-		"?name=w&labelSelector=odd%3Dtrue":                    "w1 w3 w5",
-		"?fieldSelector=spec.size%3Dlarge":                    "w1 w4",
-		"?fieldSelector=metadata.name%3Dw2":                   "w2",
-		"?q=RED":                                              "w0 w5",
-		"?q=brick+red":                                        "w0",
-		"?q=red+w5":                                           "w5",
-		"?namespace=default&limit=1":                          "w0",
+		"":                                            "w0 w1 w2 w3 w4 w5",
+		"?sortBy=spec.replicas":                       "w4 w2 w1 w3 w0 w5",
+		"?sortBy=spec.replicas&ascending=false":       "w5 w0 w3 w1 w2 w4",
+		"?sortBy=spec.replicas&page=2&limit=2":        "w1 w3",
+		"?sortBy=spec.size&limit=3":                   "w1 w4 w3",
+		"?sortBy=name&ascending=false&limit=1":        "w5",
+		"?page=4&limit=2":                             "",
+		"?spec.replicas=9":                            "w1 w3",
+		"?spec.replicas=9&spec.replicas=100":          "w1 w3 w5",
+		"?spec.replicas[ne]=9":                        "w0 w2 w4 w5",
+		"?spec.replicas[gt]=9":                        "w0 w5",
+		"?spec.replicas[gte]=9&spec.replicas[lt]=100": "w0 w1 w3",
+		"?spec.replicas[lte]=9.5":                     "w1 w2 w3",
+		"?spec.size=small&sortBy=spec.replicas":       "w2 w0 w5",
+		"?spec.size[contains]=mall":                   "w0 w2 w5",
+		"?name=w1":                                    "w1",
+		"?name=w&labelSelector=odd%3Dtrue":            "w1 w3 w5",
+		"?fieldSelector=spec.size%3Dlarge":            "w1 w4",
+		"?fieldSelector=metadata.name%3Dw2":           "w2",
+		"?q=RED":                                      "w0 w5",
+		"?q=brick+red":                                "w0",
+		"?q=red+w5":                                   "w5",
+		"?q=odd%3Dtrue":                               "w1 w3 w5",
+		"?q=default+w4":                               "w4",
+		"?q=odd%3Dtrue+red":                           "w5",
+		"?failing=true":                               "",
+		"?namespace=default&limit=1":                  "w0",
 		"?creationTimestamp[gt]=2020-01-01T00:00:00Z&limit=1": "w0",
 		"?creationTimestamp[lt]=2020-01-01T00:00:00Z":         "",
 		"?sortBy=spec.replicas&spec.replicas[gt]=9&limit=1":   "w0",
@@ -315,7 +319,9 @@ func TestQuery_descriptionOfFields(t *testing.T) {
 	if got := fmt.Sprint(one.Resources[0]); got != "{  widgets Widget /query/shop.example.com/v1beta1/widgets true ["+
 		"{name string metadata.name true true true true} {namespace string metadata.namespace true true false true} "+
 		"{creationTimestamp time metadata.creationTimestamp true true false true} {spec.replicas number how many true true false true} "+
-		"{status.phase string  false true false false} {spec.options string  false true true false} {spec.size string  true true false true}]}" {
+		"{status.phase string  false true false false} {spec.options string  false true true false} {spec.size string  true true false true} "+
+		"{failing boolean "+
+		"whether a condition in the status fails: one such as Ready is False, or one such as Degraded is True false true false false}]}" {
 		t.Errorf("got %s", got)
 	}
 	for _, r := range all.Resources {

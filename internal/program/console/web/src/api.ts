@@ -218,9 +218,9 @@ async function* alive<T>(stream: AsyncGenerator<T>, longest: number): AsyncGener
   }
 }
 
-// events yields what a watch sends, until it ends or the signal does. connected is called when the server has begun to
-// answer, which may be long before the first event.
-export async function* events<T>(path: string, accept: string, signal: AbortSignal, connected?: () => void): AsyncGenerator<Event<T>> {
+// streamed yields the lines of a stream, until it ends or the signal does. connected is called when the server has begun to
+// answer, which may be long before the first line. A stream that beats sends something at least every two minutes.
+export async function* streamed(path: string, accept: string, signal: AbortSignal, beats: boolean, connected?: () => void): AsyncGenerator<string> {
   const ending = new AbortController();
   const end = () => ending.abort(signal.reason);
   if (signal.aborted) end();
@@ -229,11 +229,16 @@ export async function* events<T>(path: string, accept: string, signal: AbortSign
     const response = await request(path, { accept, signal: ending.signal });
     connected?.();
     const all = lines(response);
-    for await (const line of path.includes('allowWatchBookmarks') ? alive(all, silence) : all) if (line) yield JSON.parse(line) as Event<T>;
+    yield* beats ? alive(all, silence) : all;
   } finally {
     signal.removeEventListener('abort', end);
     ending.abort();
   }
+}
+
+// events yields what a watch sends, as streamed does.
+export async function* events<T>(path: string, accept: string, signal: AbortSignal, connected?: () => void): AsyncGenerator<Event<T>> {
+  for await (const line of streamed(path, accept, signal, path.includes('allowWatchBookmarks'), connected)) if (line) yield JSON.parse(line) as Event<T>;
 }
 
 // pause waits, unless the signal ends it.
@@ -245,7 +250,7 @@ export function pause(milliseconds: number, signal: AbortSignal): Promise<void> 
 }
 
 // untilOnline waits like pause, and no longer than until the network is there again.
-function untilOnline(milliseconds: number, signal: AbortSignal): Promise<void> {
+export function untilOnline(milliseconds: number, signal: AbortSignal): Promise<void> {
   const ending = new AbortController();
   const end = () => ending.abort();
   signal.addEventListener('abort', end, { once: true });

@@ -4,16 +4,19 @@ import { Component, type ComponentChildren, render } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { get, pause, reasonOf, type Resource, whenEnded } from './api';
 import { discover, type Kind, pathOf } from './discovery';
+import { Home, isOwn } from './home';
+import { useKeys } from './keys';
 import { ObjectView } from './object';
 import { Requests } from './requests';
 import { NewView } from './new';
+import { type Entry, Help, Palette } from './palette';
 import { listed } from './querying';
 import { listable, may, mayGet, wanted } from './rights';
-import { go, link, linkToKind, parse, type Place, usePlace } from './router';
+import { go, link, linkToKind, linkToObject, parse, type Place, usePlace } from './router';
 import { again, byLink, comeBack, config, type Config, resume, type Session, signOut, takeLink } from './session';
 import { SignIn } from './signin';
 import { TableView } from './tableview';
-import { type App as AppState, AppContext, Loading, Problem, useApp, useLoaded, Version } from './widgets';
+import { type App as AppState, AppContext, Loading, Problem, useApp, useLoaded } from './widgets';
 import '@xterm/xterm/css/xterm.css';
 import './style.css';
 
@@ -184,6 +187,7 @@ function Main({ config: c, session, themeButton, signedOut }: { config: Config; 
     [c, session, kinds.value, namespace],
   );
   const mayRequests = useLoaded(async () => !!c.requests && mayGet(c.requests), [session]);
+  const [menu, setMenu] = useState(false);
   const heading = useRef<HTMLElement>(null);
   // The keyboard follows when another view is shown.
   const where = place.path.slice(0, 6).join('/');
@@ -191,13 +195,29 @@ function Main({ config: c, session, themeButton, signedOut }: { config: Config; 
   useEffect(() => {
     if (!first.current) heading.current?.focus();
     first.current = false;
+    setMenu(false);
   }, [where]);
   return (
     <>
       <a class="skip" href="#main" onClick={(e) => (e.preventDefault(), heading.current?.focus())}>
         Skip to the content
       </a>
+      {place.path[0] === 'k' && (
+        <a
+          class="skip"
+          href="#main"
+          onClick={(e) => {
+            e.preventDefault();
+            document.querySelector<HTMLElement>('tbody a.to')?.focus();
+          }}
+        >
+          Skip to the first row
+        </a>
+      )}
       <header class="top">
+        <button type="button" class="plain narrow" aria-expanded={menu} aria-controls="menu" onClick={() => setMenu(!menu)}>
+          <span aria-hidden="true">☰</span> Menu
+        </button>
         <Brand config={c} />
         {app && (
           <NamespaceChoice
@@ -211,25 +231,22 @@ function Main({ config: c, session, themeButton, signedOut }: { config: Config; 
           />
         )}
         <span class="gap" />
-        {mayRequests.value && <a href="#/requests">Requests</a>}
-        {c.swagger && <a href={c.swagger}>API</a>}
-        {themeButton}
-        <span class="user" title={`by ${session.means}; in ${session.user.groups.join(', ') || 'no groups'}`}>
-          {session.user.username}
+        <span class={menu ? 'more shown' : 'more'}>
+          {mayRequests.value && <a href="#/requests">Requests</a>}
+          {c.swagger && <a href={c.swagger}>API</a>}
+          {themeButton}
+          <span class="user" title={`by ${session.means}; in ${session.user.groups.join(', ') || 'no groups'}`}>
+            {session.user.username}
+          </span>
+          <button type="button" onClick={signedOut}>
+            Sign out
+          </button>
         </span>
-        <button type="button" onClick={signedOut}>
-          Sign out
-        </button>
       </header>
       <div class="body">
         {app && (
           <AppContext.Provider value={app}>
-            <Sidebar place={place} />
-            <main id="main" ref={heading} tabIndex={-1}>
-              <Guard key={where}>
-                <View place={place} />
-              </Guard>
-            </main>
+            <InApp place={place} menu={menu} where={where} heading={heading} requests={!!mayRequests.value} signedOut={signedOut} />
           </AppContext.Provider>
         )}
         {!app && <main>{kinds.error ? <Problem error={kinds.error} /> : <Loading what="the kinds" />}</main>}
@@ -307,38 +324,87 @@ function useShown(): { groups: [string, Kind[]][]; error?: unknown; loading: boo
   if (shown.value) last.current = shown.value;
   const groups = new Map<string, Kind[]>();
   for (const k of last.current) groups.set(k.group, [...(groups.get(k.group) ?? []), k]);
-  const own = (g: string) => (g === '' ? 1 : g.endsWith('.k8s.io') ? 2 : 0);
+  const own = (g: string) => (isOwn(g) ? 0 : g === '' ? 1 : g.endsWith('.k8s.io') ? 3 : 2);
   return { groups: [...groups].sort(([a], [b]) => own(a) - own(b) || a.localeCompare(b)), error: shown.error, loading: !shown.value };
 }
 
-function Sidebar({ place }: { place: Place }) {
+// InApp is what needs the kinds: the menu, the view, and the palette.
+function InApp({ place, menu, where, heading, requests, signedOut }: {
+  place: Place;
+  menu: boolean;
+  where: string;
+  heading: { current: HTMLElement | null };
+  requests: boolean;
+  signedOut: () => void;
+}) {
+  const { kinds, namespace, config: c } = useApp();
+  const shown = useShown();
+  const [palette, setPalette] = useState<string | undefined>();
+  const [help, setHelp] = useState(false);
+  useKeys({ 'Ctrl+k': () => setPalette(''), ':': () => setPalette(':'), '?': () => setHelp(true), '/': () => document.querySelector<HTMLElement>('input.words')?.focus() });
+  const actions: Entry[] = [{ what: 'Page', name: 'Home', run: () => go(link([])) }];
+  if (requests) actions.push({ what: 'Page', name: 'Requests', also: 'log refused', run: () => go(link(['requests'])) });
+  if (c.swagger) actions.push({ what: 'Page', name: 'API documents', also: 'swagger openapi', run: () => location.assign(c.swagger!) });
+  const kind = kindAt(place, kinds);
+  const [view, , , , inNamespace = '-', name = ''] = place.path;
+  if (kind && view === 'o') {
+    const of = inNamespace === '-' ? '' : inNamespace;
+    for (const [tab, label] of [['', 'Show'], ['edit', 'Edit'], ['events', 'Events of'], ['owners', 'Owners of']] as const) actions.push({ what: 'Action', name: `${label} ${name}`, run: () => go(linkToObject(kind, of, name, tab)) });
+  }
+  actions.push({ what: 'Action', name: 'Keys', also: 'help shortcuts ?', run: () => setHelp(true) }, { what: 'Action', name: 'Sign out', run: signedOut });
+  const listedKinds = shown.groups.flatMap(([, all]) => all);
+  return (
+    <>
+      <Sidebar place={place} shown={shown} menu={menu} find={() => setPalette('')} />
+      <main id="main" ref={heading} tabIndex={-1}>
+        <Guard key={where}>{place.path.length === 0 ? <Home groups={shown.groups} loading={shown.loading} /> : <View place={place} />}</Guard>
+      </main>
+      {palette !== undefined && <Palette kinds={listedKinds} actions={actions} begin={palette} close={() => setPalette(undefined)} key={namespace} />}
+      {help && <Help close={() => setHelp(false)} />}
+    </>
+  );
+}
+
+type ShownKinds = ReturnType<typeof useShown>;
+
+function Sidebar({ place, shown: { groups, error }, menu, find }: { place: Place; shown: ShownKinds; menu: boolean; find: () => void }) {
   const { namespace, kinds } = useApp();
-  const { groups, error } = useShown();
   const [wantedText, setWanted] = useState('');
   const current = kindAt(place, kinds);
   const needle = wantedText.toLowerCase();
+  const fitting = groups.map(([group, all]) => [group, all.filter((k) => !needle || [k.kind, k.resource, k.group, ...k.shortNames].some((t) => t.toLowerCase().includes(needle)))] as const).filter(([, some]) => some.length > 0);
+  // One stop for the Tab key; arrows move inside.
+  const stop = fitting.some(([, some]) => some.includes(current!)) ? current : fitting[0]?.[1][0];
+  const list = useRef<HTMLElement>(null);
+  const arrows = (e: KeyboardEvent) => {
+    const by = e.key === 'ArrowDown' ? 1 : e.key === 'ArrowUp' ? -1 : 0;
+    const links = [...(list.current?.querySelectorAll<HTMLElement>('li a') ?? [])];
+    const at = links.indexOf(document.activeElement as HTMLElement);
+    if (!by || at < 0) return;
+    e.preventDefault();
+    links[at + by]?.focus();
+  };
   return (
-    <nav class="side" aria-label="Kinds">
+    <nav class={menu ? 'side shown' : 'side'} id="menu" aria-label="Kinds" ref={list} onKeyDown={arrows}>
+      <button type="button" class="find" onClick={find}>
+        Go to … <kbd>Ctrl+K</kbd>
+      </button>
       <input type="search" aria-label="Find a kind" placeholder="Find a kind" value={wantedText} onInput={(e) => setWanted(e.currentTarget.value)} />
       <Problem error={error} />
-      {groups.map(([group, all]) => {
-        const some = all.filter((k) => !needle || [k.kind, k.resource, k.group, ...k.shortNames].some((t) => t.toLowerCase().includes(needle)));
-        if (some.length === 0) return null;
-        return (
-          <section key={group} aria-label={group || 'core'}>
-            <h2 title={group || 'the core group'}>{group || 'core'}</h2>
-            <ul>
-              {some.map((k) => (
-                <li key={k.resource}>
-                  <a href={linkToKind(k, namespace)} aria-current={k === current ? 'page' : undefined} title={`${k.resource}, ${k.version}`}>
-                    {k.kind}
-                  </a>
-                </li>
-              ))}
-            </ul>
-          </section>
-        );
-      })}
+      {fitting.map(([group, some]) => (
+        <section key={group} aria-label={group || 'core'}>
+          <h2 title={group || 'the core group'}>{group || 'core'}</h2>
+          <ul>
+            {some.map((k) => (
+              <li key={k.resource}>
+                <a href={linkToKind(k, namespace)} tabIndex={k === stop ? 0 : -1} aria-current={k === current ? 'page' : undefined} title={`${k.resource}, ${k.version}`}>
+                  {k.kind}
+                </a>
+              </li>
+            ))}
+          </ul>
+        </section>
+      ))}
     </nav>
   );
 }
@@ -346,43 +412,19 @@ function Sidebar({ place }: { place: Place }) {
 function View({ place }: { place: Place }) {
   const { kinds, namespace } = useApp();
   const [view, , , , inNamespace, name, tab] = place.path;
-  if (!view) return <Overview />;
   if (view === 'requests') return <Requests />;
   const kind = kindAt(place, kinds);
   if (!kind) return <Problem error={new Error(`this server has no ${place.path.slice(1, 4).join('/')}, or nothing of it may be seen`)} title="Not found" />;
-  if (view === 'k') return <TableView key={`${kind.group}/${kind.resource}/${namespace}`} kind={kind} namespace={kind.namespaced ? namespace : ''} />;
+  if (view === 'k') return <TableView key={`${kind.group}/${kind.resource}/${namespace}`} kind={kind} namespace={kind.namespaced ? namespace : ''} place={place} />;
   if (view === 'new') return <NewView key={`${kind.group}/${kind.resource}`} kind={kind} namespace={kind.namespaced ? namespace : ''} />;
   if (view === 'o' && name) return <ObjectView key={`${kind.group}/${kind.resource}/${inNamespace}/${name}`} kind={kind} namespace={inNamespace === '-' ? '' : (inNamespace ?? '')} name={name} tab={tab ?? ''} />;
   return <Problem error={new Error(`there is no view ${view}`)} title="Not found" />;
 }
 
-function Overview() {
-  const { config: c, namespace } = useApp();
-  const { groups, loading } = useShown();
-  return (
-    <>
-      <h1>{c.title}</h1>
-      <Version config={c} />
-      {loading && groups.length === 0 && <Loading what="the kinds" />}
-      {!loading && groups.length === 0 && <p>There is nothing here that you may list{namespace ? ` in the namespace ${namespace}` : ' in all namespaces: choose one of yours above'}.</p>}
-      <div class="cards">
-        {groups.map(([group, all]) => (
-          <section class="card" key={group}>
-            <h2>{group || 'core'}</h2>
-            <ul>
-              {all.map((k) => (
-                <li key={k.resource}>
-                  <a href={linkToKind(k, namespace)}>{k.kind}</a> <span class="quiet">{k.resource}</span>
-                </li>
-              ))}
-            </ul>
-          </section>
-        ))}
-      </div>
-    </>
-  );
-}
-
+// A menu closes when something else is pressed.
+addEventListener('pointerdown', (e) => {
+  for (const menu of document.querySelectorAll<HTMLDetailsElement>('details.menu[open]')) if (!menu.contains(e.target as Node)) menu.open = false;
+});
 addEventListener('unhandledrejection', (e) => console.error(reasonOf(e.reason)));
 if (parse(location.hash).path.length === 0 && location.hash) history.replaceState(null, '', link([]));
 render(<Root />, document.getElementById('app')!);

@@ -20,15 +20,24 @@ export function parse(hash: string): Place {
   return { path: path.split('/').filter(Boolean).map(decode), parameters: new URLSearchParams(parameters) };
 }
 
-export function link(path: string[], parameters: Record<string, string | undefined> = {}): string {
+export type Parameters = Record<string, string | string[] | undefined>;
+
+export function link(path: string[], parameters: Parameters = {}): string {
   const q = new URLSearchParams();
-  for (const [name, value] of Object.entries(parameters)) if (value) q.set(name, value);
+  for (const [name, value] of Object.entries(parameters)) for (const one of Array.isArray(value) ? value : [value]) if (one) q.append(name, one);
   const text = q.toString();
   return '#/' + path.map(encodeURIComponent).join('/') + (text && '?' + text);
 }
 
-export function go(hash: string): void {
-  location.hash = hash;
+// go changes the address. Back leads to the address before, unless the new one replaces it.
+export function go(hash: string, replace = false): void {
+  if (!replace) {
+    location.hash = hash;
+    return;
+  }
+  if (location.hash === hash) return;
+  history.replaceState(null, '', hash);
+  dispatchEvent(new HashChangeEvent('hashchange'));
 }
 
 export function usePlace(): Place {
@@ -42,10 +51,10 @@ export function usePlace(): Place {
   return parse(hash);
 }
 
-const kindPath = (k: Kind) => [k.group || 'core', k.version, k.resource];
+export const kindPath = (k: Kind) => [k.group || 'core', k.version, k.resource];
 
-export function linkToKind(k: Kind, namespace: string): string {
-  return link(['k', ...kindPath(k)], { ns: k.namespaced ? namespace : undefined });
+export function linkToKind(k: Kind, namespace: string, parameters: Parameters = {}): string {
+  return link(['k', ...kindPath(k)], { ns: k.namespaced ? namespace : undefined, ...parameters });
 }
 export function linkToNew(k: Kind, namespace: string): string {
   return link(['new', ...kindPath(k)], { ns: k.namespaced ? namespace : undefined });

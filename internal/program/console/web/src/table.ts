@@ -1,6 +1,6 @@
-// Tables with the columns that a kind has, kept up to date by a watch.
+// The columns and cells of tables, and rows of kinds that the query API does not have.
 
-import { type Event, get, type Meta, Refused } from './api';
+import { type Event, get, type Meta } from './api';
 import { type Kind, pathOf } from './discovery';
 
 export const tableType = 'application/json;as=Table;v=v1;g=meta.k8s.io';
@@ -11,11 +11,13 @@ export interface Column {
   format?: string;
   description?: string;
   priority?: number;
+  sortBy?: string; // the field of the query API; without, the column is not sorted
 }
 export interface Row {
   key: string;
   meta: Meta;
   cells: unknown[];
+  object?: unknown; // what else is known of the object
 }
 interface Wire {
   columnDefinitions?: Column[] | null;
@@ -27,75 +29,45 @@ export function keyOf(meta: Meta): string {
   return `${meta.namespace ?? ''}/${meta.name}`;
 }
 
-// Rows holds at most so many; what is beyond them is found by the query API.
-export const most = 2000;
 const chunk = 500;
 
+// Rows are the first objects of a list, in its order, and more when they are asked for.
 export class Rows {
   columns: Column[] = [];
   rows = new Map<string, Row>();
   version = '';
-  more = 0; // how many are beyond
+  next = '';
+  remaining = 0;
 
   private take(table: Wire): Row[] {
     if (table.columnDefinitions?.length) this.columns = table.columnDefinitions;
     return (table.rows ?? []).map((r) => ({ key: keyOf(r.object.metadata), meta: r.object.metadata, cells: r.cells }));
   }
 
-  // load reads the list in chunks.
-  async load(kind: Kind, namespace: string, signal: AbortSignal): Promise<void> {
-    const rows = new Map<string, Row>();
-    let next = '';
-    do {
-      const table = await get<Wire>(pathOf(kind, namespace, undefined, undefined, { limit: chunk, continue: next }), { accept: tableType, signal });
-      for (const row of this.take(table)) rows.set(row.key, row);
-      next = table.metadata?.continue ?? '';
-      this.version = table.metadata?.resourceVersion ?? '';
-      this.more = next ? (table.metadata?.remainingItemCount ?? 1) : 0;
-    } while (next && rows.size < most);
+  async load(kind: Kind, namespace: string, labelSelector: string, signal: AbortSignal, further = false): Promise<void> {
+    const table = await get<Wire>(pathOf(kind, namespace, undefined, undefined, { limit: chunk, labelSelector, continue: further ? this.next : '' }), { accept: tableType, signal });
+    const rows = further ? new Map(this.rows) : new Map<string, Row>();
+    for (const row of this.take(table)) rows.set(row.key, row);
     this.rows = rows;
+    this.next = table.metadata?.continue ?? '';
+    this.remaining = this.next ? (table.metadata?.remainingItemCount ?? 1) : 0;
+    if (!further) this.version = table.metadata?.resourceVersion ?? '';
   }
 
-  // fetch reads the rows of some objects that are not loaded; those that are gone stay away. Who may list
-  // may not always get.
-  async fetch(kind: Kind, metas: Meta[], signal: AbortSignal): Promise<void> {
-    await Promise.all(
-      metas.map(async (m) => {
-        try {
-          const table = await get<Wire>(pathOf(kind, m.namespace, undefined, undefined, { fieldSelector: 'metadata.name=' + m.name }), { accept: tableType, signal });
-          this.rows.delete(keyOf(m));
-          for (const row of this.take(table)) this.rows.set(row.key, row);
-        } catch (error) {
-          if (!(error instanceof Refused)) throw error;
-          this.rows.delete(keyOf(m));
-        }
-      }),
-    );
-  }
-
-  // apply carries out an event of the watch, and says what row it was about.
+  // apply carries out an event of the watch, and returns the key of its row.
   apply(event: Event<unknown>): string | undefined {
     if (event.type !== 'ADDED' && event.type !== 'MODIFIED' && event.type !== 'DELETED') return undefined;
     let last: string | undefined;
     for (const row of this.take(event.object as Wire)) {
       last = row.key;
       if (event.type === 'DELETED') this.rows.delete(row.key);
-      else if (this.rows.has(row.key) || this.rows.size < most) this.rows.set(row.key, row);
+      else if (this.rows.has(row.key) || !this.next) this.rows.set(row.key, row);
     }
     return last;
   }
 }
 
-// compare orders cells as what they are: numbers, times and texts.
-export function compare(a: unknown, b: unknown): number {
-  if (a === b) return 0;
-  if (a === null || a === undefined || a === '') return -1;
-  if (b === null || b === undefined || b === '') return 1;
-  if (typeof a === 'number' && typeof b === 'number') return a - b;
-  return String(a).localeCompare(String(b), undefined, { numeric: true });
-}
-
-// age says how long ago a time was, as kubectl does.
+// age is how long ago a time was, as kubectl writes it.
 export function age(time: string | undefined, now: number): string {
   if (!time) return '';
   const seconds = Math.max(0, Math.floor((now - Date.parse(time)) / 1000));
@@ -112,7 +84,12 @@ export function age(time: string | undefined, now: number): string {
   return `${Math.floor(days / 365)}y`;
 }
 
-// isAge says whether a column is the age of the object, which grows while the page is looked at.
+// isAge reports whether a column is the age of the object, which grows while the page is looked at.
 export function isAge(column: Column): boolean {
-  return column.name === 'Age' || column.name === 'Created At';
+  return column.sortBy ? column.sortBy === 'creationTimestamp' : column.name === 'Age' || column.name === 'Created At';
+}
+
+export function cellText(value: unknown): string {
+  if (value === null || value === undefined) return '';
+  return typeof value === 'object' ? JSON.stringify(value) : String(value);
 }

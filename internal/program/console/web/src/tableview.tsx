@@ -1,13 +1,18 @@
-// A kind's objects: its own columns, live. Rows that are loaded are filtered and sorted here; fields that
-// the query API knows, and what is more than is loaded, by the server.
+// A kind's objects, live: pages that the query API sorts, filters and prints, in the columns that are chosen.
 
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { follow, type Meta, Refused } from './api';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { follow, get, pause, reasonOf, Refused, type Resource, untilOnline } from './api';
+import { Bulk, countOfTargets, type Targets } from './bulk';
 import { type Kind, pathOf } from './discovery';
-import { type Asked, changes, countsOf, type Field, fieldsOf, type Filter, type Page, pageOf } from './querying';
+import { textOf as yamlOf } from './document';
+import { download, exported, mostExported } from './exporting';
+import { useKeys } from './keys';
+import { changes, conditionsOf, countsOf, type Field, fieldsOf, type Filter, type Page, pageOf } from './querying';
 import { wanted } from './rights';
-import { linkToNew, linkToObject } from './router';
-import { age, type Column, compare, isAge, keyOf, type Row, Rows, tableType } from './table';
+import { linkToNew, linkToObject, type Place } from './router';
+import { columnsOf, labelColumn, projectionOf, type Shown } from './shown';
+import { age, cellText, keyOf, type Row, Rows, tableType } from './table';
+import { keepColumns, show, stateOf, type TableState } from './tablestate';
 import { Loading, Problem, useApp, useLoaded, useMay, useNow, useTask } from './widgets';
 
 const perPage = 50;
@@ -18,280 +23,616 @@ const ops: Record<string, [string, string][]> = {
   time: [['gt', 'after'], ['lt', 'before']],
 };
 
-export function TableView({ kind, namespace }: { kind: Kind; namespace: string }) {
+type Live = 'loading' | 'live' | 'still' | 'broken';
+const said: Record<Live, string> = { loading: 'loading', live: 'live', still: 'not live', broken: 'reconnecting' };
+
+export function TableView({ kind, namespace, place }: { kind: Kind; namespace: string; place: Place }) {
+  const { config } = useApp();
+  const fields = useLoaded(() => fieldsOf(config.query, kind), [config.query, kind]);
+  if (fields.error) return <Problem error={fields.error} />;
+  if (!('value' in fields)) return <Loading what={kind.resource} />;
+  return fields.value ? <Queried kind={kind} namespace={namespace} place={place} fields={fields.value} /> : <Listed kind={kind} namespace={namespace} place={place} />;
+}
+
+function Queried({ kind, namespace, place, fields }: { kind: Kind; namespace: string; place: Place; fields: Field[] }) {
   const { config, say } = useApp();
-  const rows = useMemo(() => new Rows(), [kind, namespace]);
-  const [, setRevision] = useState(0);
-  const [state, setState] = useState<'loading' | 'live' | 'broken' | 'denied'>('loading');
-  const [error, setError] = useState<unknown>();
-  const [changed, setChanged] = useState<Set<string>>(new Set());
-  const [fields, setFields] = useState<Field[] | undefined>();
-  const [words, setWords] = useState('');
-  const [filters, setFilters] = useState<Filter[]>([]);
-  const [sort, setSort] = useState<{ by: string; ascending: boolean; server: boolean }>({ by: '', ascending: true, server: false });
-  const [page, setPage] = useState(1);
-  const [wide, setWide] = useState(false);
-  const mayCreate = useMay(kind.verbs.includes('create') ? wanted(kind, 'create', namespace) : undefined);
-  const now = useNow(5000);
-
-  useTask(async () => setFields(await fieldsOf(config.query, kind)), [kind]);
-
-  // The list and its watch. Events come by the hundred, the page is drawn at most once a frame.
-  const frame = useRef(0);
-  const dirty = useRef(new Set<string>());
-  useTask(async (signal) => {
-    const draw = () => {
-      if (frame.current) return;
-      frame.current = requestAnimationFrame(() => {
-        frame.current = 0;
-        setChanged(dirty.current);
-        dirty.current = new Set();
-        setRevision((r) => r + 1);
-      });
-    };
-    await follow(
-      signal,
-      async () => {
-        await rows.load(kind, namespace, signal);
-        setState('live');
-        setError(undefined);
-        draw();
-        return rows.version;
-      },
-      (version) => pathOf(kind, namespace, undefined, undefined, { watch: 'true', allowWatchBookmarks: 'true', resourceVersion: version }),
-      tableType,
-      (event) => {
-        setState('live');
-        const key = rows.apply(event);
-        if (key) {
-          dirty.current.add(key);
-          draw();
-        }
-      },
-      (failure) => {
-        setError(failure);
-        setState(failure instanceof Refused && failure.code === 403 ? 'denied' : 'broken');
-      },
-      () => {
-        setState('live');
-        setError(undefined);
-      },
-    );
-  }, [rows]);
-
-  // What the server selects, when it is asked to.
-  const active = filters.filter((f) => f.value !== '');
-  const asking = fields !== undefined && (active.length > 0 || sort.server || rows.more > 0 || state === 'denied');
-  const asked: Asked = { filters: active, words, sortBy: sort.server ? sort.by : '', ascending: sort.ascending, page, limit: perPage };
+  const prefix = config.query!;
+  const state = stateOf(place, kind);
+  const change = (to: Partial<TableState>, replace = false) => show(kind, namespace, state, to, replace);
   const [answer, setAnswer] = useState<Page | undefined>();
-  const [queryError, setQueryError] = useState<unknown>();
-  const key = asking ? JSON.stringify([asked, state === 'denied']) : '';
+  const [answered, setAnswered] = useState('');
+  const [error, setError] = useState<unknown>();
+  const [live, setLive] = useState<Live>('loading');
   const [again, setAgain] = useState(0);
-  useTask(async (signal) => {
-    if (!asking || !config.query) return setAnswer(undefined);
-    try {
-      const found = await pageOf(config.query, kind, namespace, asked, signal);
-      const missing = found.items.map((i) => i.metadata).filter((m) => state === 'denied' || !rows.rows.has(keyOf(m)));
-      await rows.fetch(kind, missing, signal);
-      if (signal.aborted) return;
-      setAnswer(found);
-      setQueryError(undefined);
-      // Where everything is watched, the watch says when to ask again.
-      let waiting: ReturnType<typeof setTimeout> | undefined;
-      signal.addEventListener('abort', () => clearTimeout(waiting));
-      await changes(config.query, kind, namespace, asked, found.resourceVersion, signal, () => {
-        waiting ??= setTimeout(() => setAgain((n) => n + 1), 300);
-      });
-    } catch (failure) {
-      if (!signal.aborted) setQueryError(failure);
-    }
-  }, [key, again]);
+  const [fresh, setFresh] = useState<Set<string>>(new Set());
+  const versions = useRef(new Map<string, string>());
 
-  const columns = rows.columns.map((c, i) => ({ ...c, i })).filter((c) => wide || !c.priority);
-  const showNamespace = kind.namespaced && !namespace && !columns.some((c) => c.name === 'Namespace');
-  let shown: Row[];
-  let total: number;
-  if (asking && answer) {
-    shown = answer.items.map((i) => rows.rows.get(keyOf(i.metadata))).filter((r): r is Row => !!r);
-    total = answer.totalItems;
-  } else {
-    let all = [...rows.rows.values()];
-    const needles = words.toLowerCase().split(/\s+/).filter(Boolean);
-    if (needles.length > 0)
-      all = all.filter((r) => {
-        const text = [r.meta.namespace, ...r.cells, ...Object.entries(r.meta.labels ?? {}).map(([k, v]) => `${k}=${v}`)].join(' ').toLowerCase();
-        return needles.every((n) => text.includes(n));
-      });
-    const by = rows.columns.findIndex((c) => c.name === sort.by);
-    const sign = sort.ascending ? 1 : -1;
-    all.sort((a, b) => {
-      if (!sort.server && by >= 0) {
-        const column = rows.columns[by]!;
-        const order = isAge(column) ? compare(b.meta.creationTimestamp, a.meta.creationTimestamp) : compare(a.cells[by], b.cells[by]);
-        if (order !== 0) return sign * order;
+  const { all, shown } = columnsOf(answer?.columns ?? [], fields, kind.namespaced, !!namespace, state.columns);
+  // Fields that no column has are read with the page.
+  const projection = projectionOf((state.columns ?? []).filter((id) => id.includes('.')).map((id) => ({ id, sortBy: id }) as Shown));
+  const key = JSON.stringify([namespace, state.filters, state.labels, state.words, state.sortBy, state.ascending, state.page, projection]);
+  const condition = JSON.stringify([namespace, conditionsOf(state).toString()]);
+  useTask(
+    async (signal) => {
+      try {
+        const found = await pageOf(prefix, kind, namespace, state, { limit: perPage, page: state.page, columns: true, fields: projection }, signal);
+        if (signal.aborted) return;
+        const pages = Math.max(1, Math.ceil(found.totalItems / perPage));
+        if (state.page > pages) return change({ page: pages }, true);
+        const changed = new Set<string>();
+        for (const { metadata: m } of found.items) {
+          const before = versions.current.get(m.uid ?? '');
+          if (before && before !== m.resourceVersion) changed.add(keyOf(m));
+          versions.current.set(m.uid ?? '', m.resourceVersion ?? '');
+        }
+        setFresh(changed);
+        setAnswer(found);
+        setAnswered(key);
+        setError(undefined);
+        setFollowed((f) => (f.condition === condition ? f : { condition, from: found.resourceVersion }));
+      } catch (failure) {
+        if (signal.aborted) return;
+        setError(failure);
+        if (failure instanceof Refused && failure.code < 500 && failure.code !== 429) return;
+        await untilOnline(2000, signal);
+        if (!signal.aborted) setAgain((n) => n + 1);
       }
-      if (!sort.server && sort.by === 'Namespace' && a.meta.namespace !== b.meta.namespace) return sign * compare(a.meta.namespace, b.meta.namespace);
-      return compare(a.meta.namespace, b.meta.namespace) || compare(a.meta.name, b.meta.name);
-    });
-    total = all.length;
-    shown = all.slice((page - 1) * perPage, page * perPage);
-  }
-  const pages = Math.max(1, Math.ceil(total / perPage));
-  useEffect(() => {
-    if (page > pages && state !== 'loading') setPage(pages);
-  }, [page, pages, state]);
+    },
+    [key, again],
+  );
 
-  const sortBy = (name: string) => {
-    setPage(1);
-    setSort((s) => ({ by: name, ascending: s.by === name && !s.server ? !s.ascending : true, server: false }));
+  // One watch for as long as the same objects are selected; what it brings makes the page be read again, at most
+  // three times a second.
+  const [followed, setFollowed] = useState<{ condition: string; from: string }>({ condition: '', from: '' });
+  useTask(
+    async (signal) => {
+      let { from } = followed;
+      if (!from) return;
+      let waiting: ReturnType<typeof setTimeout> | undefined;
+      const look = () => (waiting ??= setTimeout(() => ((waiting = undefined), setAgain((n) => n + 1)), 300));
+      signal.addEventListener('abort', () => clearTimeout(waiting));
+      for (let wait = 500; !signal.aborted; ) {
+        try {
+          await changes(
+            prefix,
+            kind,
+            namespace,
+            state,
+            from,
+            signal,
+            () => {
+              wait = 500;
+              setLive('live');
+            },
+            (version, changed) => {
+              from = version;
+              if (changed) look();
+            },
+          );
+        } catch (failure) {
+          if (signal.aborted) return;
+          // The next request finds out whether the session gives another token.
+          if (failure instanceof Refused && failure.code === 401 && failure.midway) continue;
+          if (failure instanceof Refused && [400, 403, 404, 405, 406].includes(failure.code)) {
+            setLive('still');
+            setAgain((n) => n + 1);
+            do await pause(10_000, signal);
+            while (document.visibilityState === 'hidden' && !signal.aborted);
+            continue;
+          }
+          setLive('broken');
+          wait = Math.min(wait * 2, 15_000);
+        }
+        await untilOnline(wait, signal);
+        if (!signal.aborted && wait > 500) {
+          // The watch may be too far behind: it begins where the page is then.
+          try {
+            const now = await pageOf(prefix, kind, namespace, state, { limit: 0 }, signal);
+            setFollowed({ condition: followed.condition, from: now.resourceVersion });
+            setAgain((n) => n + 1);
+            return;
+          } catch {
+            // It is tried again.
+          }
+        }
+      }
+    },
+    [followed],
+  );
+
+  const rows: Row[] = (answer?.items ?? []).map((item, i) => ({ key: keyOf(item.metadata), meta: item.metadata, cells: answer?.rows?.[i] ?? [], object: item }));
+  const total = answer?.totalItems ?? 0;
+  const pages = Math.max(1, Math.ceil(total / perPage));
+  const busy = answered !== key && !error;
+  const denied = error instanceof Refused && error.code === 403;
+  const filtered = conditionsOf(state).size > 0;
+  // Words are in the address only when nothing has been typed for a moment.
+  const [typed, setTyped] = useState(state.words);
+  useEffect(() => setTyped(state.words), [state.words]);
+  useEffect(() => {
+    if (typed === state.words) return;
+    const timer = setTimeout(() => change({ words: typed }, true), 150);
+    return () => clearTimeout(timer);
+  }, [typed, key]);
+  const sortBy = (by: string) => change(state.sortBy === by ? (state.ascending ? { ascending: false } : { sortBy: '', ascending: true }) : { sortBy: by, ascending: true });
+  const [exporting, setExporting] = useState<{ n: number; stop: AbortController } | undefined>();
+  const save = async (format: 'csv' | 'yaml', metas?: Resource['metadata'][]) => {
+    const stop = new AbortController();
+    setExporting({ n: 0, stop });
+    try {
+      const { blob, count, whole } = await exported(format, prefix, kind, namespace, state, shown, metas, stop.signal, (n) => setExporting({ n, stop }));
+      download(blob, `${kind.resource}.${format}`);
+      say(whole ? `${count.toLocaleString('en')} ${kind.resource} were exported.` : `The first ${count.toLocaleString('en')} ${kind.resource} were exported; an export has at most ${mostExported.toLocaleString('en')}.`);
+    } catch (failure) {
+      if (!stop.signal.aborted) say(`Not exported: ${reasonOf(failure)}`);
+    } finally {
+      setExporting(undefined);
+    }
   };
-  const denied = state === 'denied' && fields === undefined;
   return (
     <>
-      <div class="heading">
-        <h1>{kind.kind}</h1>
-        <span class="quiet">
-          {kind.resource}
-          {kind.group && '.' + kind.group} {kind.version}
-        </span>
-        <span class={`live ${state}`}>{state === 'live' ? 'live' : state === 'loading' ? 'loading' : state === 'denied' ? 'mine' : 'reconnecting'}</span>
-        <span class="gap" />
-        {mayCreate && (
-          <a class="button primary" href={linkToNew(kind, namespace)}>
-            New {kind.kind}
-          </a>
-        )}
-      </div>
-      {denied ? (
-        <Problem error={error} title={namespace || !kind.namespaced ? 'You may not list these' : 'You may not list these in all namespaces: name one of yours above'} />
-      ) : (
-        state === 'broken' && <Problem error={error} title="Out of date, and trying again" />
-      )}
-      {!denied && (
-        <>
-          <div class="tools">
-            <input
-              type="search"
-              class="words"
-              aria-label={`Filter ${kind.resource}`}
-              placeholder="Filter by words"
-              value={words}
-              onInput={(e) => {
-                setWords(e.currentTarget.value);
-                setPage(1);
-              }}
-            />
-            {fields && fields.length > 0 && <Filters kind={kind} namespace={namespace} fields={fields} filters={filters} set={(f) => (setFilters(f), setPage(1))} sort={sort} setSort={(s) => (setSort(s), setPage(1))} />}
-            {rows.columns.some((c) => c.priority) && (
-              <label class="check">
-                <input type="checkbox" checked={wide} onChange={(e) => setWide(e.currentTarget.checked)} /> all columns
-              </label>
-            )}
-            <span class="gap" />
-            <span class="quiet" role="status">
-              {total === 1 ? '1 object' : `${total.toLocaleString('en')} objects`}
-              {!asking && rows.more > 0 && ` of ${(rows.rows.size + rows.more).toLocaleString('en')}`}
-            </span>
+      <Title kind={kind} namespace={namespace} live={denied ? 'still' : live} />
+      {denied && <Problem error={error} title={namespace || !kind.namespaced ? 'You may not list these' : 'You may not list these in all namespaces: name one of yours above'} />}
+      <div class="tools">
+        <input type="search" class="words" aria-label={`Filter ${kind.resource}`} placeholder="Words  ( / )" title="In names, namespaces, labels, texts and columns" value={typed} onInput={(e) => setTyped(e.currentTarget.value)} />
+        <LabelFilter kind={kind} namespace={namespace} value={state.labels} set={(labels) => change({ labels })} />
+        <Filters kind={kind} namespace={namespace} fields={fields} filters={state.filters} set={(filters) => change({ filters })} />
+        <Choice all={all} shown={shown} set={(columns) => (keepColumns(kind, columns), change({ columns }))} />
+        <details class="menu">
+          <summary class="button">Export</summary>
+          <div>
+            <button type="button" onClick={() => void save('csv')}>
+              All {total.toLocaleString('en')} as CSV
+            </button>
+            <button type="button" onClick={() => void save('yaml')}>
+              All {total.toLocaleString('en')} as YAML
+            </button>
           </div>
-          <Problem error={asking && queryError} title="The query was refused" />
-          {state === 'loading' ? (
-            <Loading what={kind.resource} />
-          ) : (
-            <div class="scroll" tabIndex={0} role="region" aria-label={kind.resource}>
-              <table>
-                <thead>
-                  <tr>
-                    {showNamespace && <Head name="Namespace" sort={sort} by={sortBy} />}
-                    {columns.map((c) => (
-                      <Head key={c.i} name={c.name} hint={c.description} sort={sort} by={sortBy} />
-                    ))}
-                  </tr>
-                </thead>
-                <tbody>
-                  {shown.map((r) => (
-                    <RowView key={r.meta.uid ?? r.key} row={r} kind={kind} columns={columns} showNamespace={showNamespace} fresh={changed.has(r.key)} now={now} />
-                  ))}
-                </tbody>
-              </table>
-              {shown.length === 0 && (asking && !answer && !queryError ? <Loading what="the page" /> : <p class="empty">{words || active.length ? 'Nothing fits the filter.' : `There are no ${kind.resource}${namespace ? ' in ' + namespace : ''}.`}</p>)}
-            </div>
-          )}
-          {pages > 1 && (
-            <nav class="pages" aria-label="Pages">
-              <button type="button" disabled={page <= 1} onClick={() => setPage(1)} aria-label="First page">
-                «
-              </button>
-              <button type="button" disabled={page <= 1} onClick={() => setPage(page - 1)}>
-                Previous
-              </button>
-              <span>
-                Page {page} of {pages.toLocaleString('en')}
-              </span>
-              <button type="button" disabled={page >= pages} onClick={() => setPage(page + 1)}>
-                Next
-              </button>
-              <button type="button" disabled={page >= pages} onClick={() => setPage(pages)} aria-label="Last page">
-                »
-              </button>
-              {!asking && rows.more > 0 && (
-                <button type="button" class="plain" onClick={() => say(`The first ${rows.rows.size} are shown; filter, or choose a namespace, to see others.`)}>
-                  and {rows.more.toLocaleString('en')} more
-                </button>
-              )}
-            </nav>
-          )}
-        </>
+        </details>
+        {exporting && (
+          <span role="status">
+            {exporting.n.toLocaleString('en')} read{' '}
+            <button type="button" class="small" onClick={() => exporting.stop.abort()}>
+              Stop
+            </button>
+          </span>
+        )}
+        <span class="gap" />
+        <span class="quiet" role="status">
+          {answer ? (total === 1 ? '1 object' : `${total.toLocaleString('en')} objects`) : denied ? '0 objects' : ''}
+        </span>
+      </div>
+      {!denied && <Problem error={error} title="The query was refused" />}
+      {!answer && !error && <Loading what={kind.resource} />}
+      {answer && !denied && (
+        <Table
+          kind={kind}
+          namespace={namespace}
+          rows={rows}
+          shown={shown}
+          fresh={fresh}
+          busy={busy}
+          sort={{ by: state.sortBy, ascending: state.ascending, set: sortBy }}
+          open={state.open}
+          setOpen={(open) => change({ open })}
+          everything={filtered || total > rows.length ? { asked: state, total } : undefined}
+          save={save}
+          changed={() => setAgain((n) => n + 1)}
+          turn={(by) => change({ page: Math.min(pages, Math.max(1, state.page + by)) })}
+          empty={filtered ? 'Nothing fits the filter.' : `There are no ${kind.resource}${namespace ? ' in ' + namespace : ''}.`}
+        />
+      )}
+      {pages > 1 && (
+        <nav class="pages" aria-label="Pages">
+          <button type="button" disabled={state.page <= 1} onClick={() => change({ page: 1 })} aria-label="First page">
+            «
+          </button>
+          <button type="button" disabled={state.page <= 1} onClick={() => change({ page: state.page - 1 })}>
+            Previous
+          </button>
+          <span>
+            Page {state.page.toLocaleString('en')} of {pages.toLocaleString('en')}
+          </span>
+          <button type="button" disabled={state.page >= pages} onClick={() => change({ page: state.page + 1 })}>
+            Next
+          </button>
+          <button type="button" disabled={state.page >= pages} onClick={() => change({ page: pages })} aria-label="Last page">
+            »
+          </button>
+        </nav>
       )}
     </>
   );
 }
 
-function Head({ name, hint, sort, by }: { name: string; hint?: string | undefined; sort: { by: string; ascending: boolean; server: boolean }; by: (name: string) => void }) {
-  const sorted = sort.by === name && !sort.server;
+// Listed shows a kind that the query API does not have: in the order of its list, selected by labels alone.
+function Listed({ kind, namespace, place }: { kind: Kind; namespace: string; place: Place }) {
+  const state = stateOf(place, kind);
+  const change = (to: Partial<TableState>) => show(kind, namespace, state, to);
+  const rows = useRef(new Rows());
+  const [, draw] = useState(0);
+  const [live, setLive] = useState<Live>('loading');
+  const [error, setError] = useState<unknown>();
+  useTask(
+    async (signal) => {
+      rows.current = new Rows();
+      const drawn = () => draw((n) => n + 1);
+      await follow(
+        signal,
+        async () => {
+          await rows.current.load(kind, namespace, state.labels, signal);
+          setError(undefined);
+          setLive('live');
+          drawn();
+          return rows.current.version;
+        },
+        (version) => pathOf(kind, namespace, undefined, undefined, { watch: 'true', allowWatchBookmarks: 'true', resourceVersion: version, labelSelector: state.labels }),
+        tableType,
+        (event) => {
+          setLive('live');
+          if (rows.current.apply(event)) drawn();
+        },
+        (failure) => {
+          setError(failure);
+          setLive(failure instanceof Refused && failure.code < 500 ? 'still' : 'broken');
+        },
+        () => {
+          setLive('live');
+          setError(undefined);
+        },
+      );
+    },
+    [kind, namespace, state.labels],
+  );
+  const loaded = rows.current;
+  const { all, shown } = columnsOf(loaded.columns, [], kind.namespaced, !!namespace, state.columns);
+  const count = loaded.rows.size;
   return (
-    <th scope="col" aria-sort={sorted ? (sort.ascending ? 'ascending' : 'descending') : undefined} title={hint}>
-      <button type="button" class="plain" onClick={() => by(name)}>
-        {name} <span aria-hidden="true">{sorted ? (sort.ascending ? '↑' : '↓') : ''}</span>
-      </button>
-    </th>
+    <>
+      <Title kind={kind} namespace={namespace} live={live} />
+      <Problem error={error} title={live === 'broken' ? 'Out of date, and trying again' : 'You may not list these'} />
+      <div class="tools">
+        <LabelFilter kind={kind} namespace={namespace} value={state.labels} set={(labels) => change({ labels })} />
+        <Choice all={all} shown={shown} set={(columns) => (keepColumns(kind, columns), change({ columns }))} />
+        <span class="gap" />
+        <span class="quiet" role="status">
+          {live !== 'loading' && `${count.toLocaleString('en')}${loaded.next ? ` of ${(count + loaded.remaining).toLocaleString('en')}` : ''} ${count === 1 ? 'object' : 'objects'}`}
+        </span>
+      </div>
+      {live === 'loading' ? (
+        <Loading what={kind.resource} />
+      ) : (
+        <Table
+          kind={kind}
+          namespace={namespace}
+          rows={[...loaded.rows.values()]}
+          shown={shown}
+          fresh={new Set()}
+          busy={false}
+          open={state.open}
+          setOpen={(open) => change({ open })}
+          changed={() => {}}
+          turn={() => {}}
+          empty={state.labels ? 'Nothing fits the filter.' : `There are no ${kind.resource}${namespace ? ' in ' + namespace : ''}.`}
+        />
+      )}
+      {loaded.next && (
+        <button type="button" onClick={() => void loaded.load(kind, namespace, state.labels, new AbortController().signal, true).then(() => draw((n) => n + 1), setError)}>
+          Load more
+        </button>
+      )}
+    </>
   );
 }
 
-function cellText(value: unknown): string {
-  if (value === null || value === undefined) return '';
-  return typeof value === 'object' ? JSON.stringify(value) : String(value);
+function Title({ kind, namespace, live }: { kind: Kind; namespace: string; live: Live }) {
+  const mayCreate = useMay(kind.verbs.includes('create') ? wanted(kind, 'create', namespace) : undefined);
+  return (
+    <div class="heading">
+      <h1>{kind.kind}</h1>
+      <span class="quiet">
+        {kind.resource}
+        {kind.group && '.' + kind.group} {kind.version}
+      </span>
+      <span class={`live ${live}`}>{said[live]}</span>
+      <span class="gap" />
+      {mayCreate && (
+        <a class="button primary" href={linkToNew(kind, namespace)}>
+          New {kind.kind}
+        </a>
+      )}
+    </div>
+  );
+}
+
+interface Sort {
+  by: string;
+  ascending: boolean;
+  set: (by: string) => void;
+}
+
+interface Shows {
+  kind: Kind;
+  namespace: string;
+  rows: Row[];
+  shown: Shown[];
+  fresh: Set<string>;
+  busy: boolean;
+  sort?: Sort;
+  open: string;
+  setOpen: (key: string) => void;
+  everything?: { asked: TableState; total: number } | undefined;
+  save?: (format: 'csv' | 'yaml', metas: Resource['metadata'][]) => Promise<void>;
+  changed: () => void;
+  turn: (by: number) => void;
+  empty: string;
+}
+
+function Table({ kind, namespace, rows, shown, fresh, busy, sort, open, setOpen, everything, save, changed, turn, empty }: Shows) {
+  const now = useNow(5000);
+  const [selected, setSelected] = useState<Map<string, Resource['metadata']>>(new Map());
+  const [whole, setWhole] = useState<{ asked: TableState; total: number } | undefined>();
+  // What is selected when the question is asked is what it is about.
+  const [bulk, setBulk] = useState<{ what: 'delete' | 'label'; targets: Targets } | undefined>();
+  const mayDelete = useMay(kind.verbs.includes('delete') ? wanted(kind, 'delete', namespace) : undefined);
+  const mayLabel = useMay(kind.verbs.includes('patch') ? wanted(kind, 'patch', namespace) : undefined);
+  const body = useRef<HTMLTableSectionElement>(null);
+  const select = (row: Row) => {
+    const next = new Map(selected);
+    if (!next.delete(row.key)) next.set(row.key, row.meta);
+    setSelected(next);
+    setWhole(undefined);
+  };
+  const onPage = rows.filter((r) => selected.has(r.key)).length;
+  // Another filter selects other objects: all of them are meant only as long as the filter stays.
+  const conditions = everything && conditionsOf(everything.asked).toString();
+  useEffect(() => setWhole(undefined), [conditions]);
+  const links = () => [...(body.current?.querySelectorAll<HTMLAnchorElement>('tr > td a.to') ?? [])];
+  const at = () => links().findIndex((a) => a.closest('tr')!.contains(document.activeElement));
+  const move = (by: number) => {
+    const all = links();
+    all[Math.min(all.length - 1, Math.max(0, at() < 0 ? (by > 0 ? 0 : all.length - 1) : at() + by))]?.focus();
+  };
+  const current = () => rows[at()];
+  useKeys({
+    j: () => move(1),
+    k: () => move(-1),
+    x: () => {
+      const row = current();
+      if (row) select(row);
+    },
+    o: () => {
+      const row = current();
+      if (row) setOpen(open === row.key ? '' : row.key);
+    },
+    Escape: () => (open ? setOpen('') : setSelected(new Map())),
+    ']': () => turn(1),
+    '[': () => turn(-1),
+    '/': () => document.querySelector<HTMLInputElement>('input.words')?.focus(),
+  });
+  const targets: Targets = whole ?? { metas: [...selected.values()] };
+  const count = countOfTargets(targets);
+  const opened = rows.find((r) => r.key === open)?.meta ?? (open ? { namespace: open.slice(0, open.indexOf('/')), name: open.slice(open.indexOf('/') + 1) } : undefined);
+  const selectable = mayDelete || mayLabel || !!save;
+  return (
+    <>
+      {count > 0 && (
+        <div class="selection" role="group" aria-label="Selection">
+          <strong role="status">{count.toLocaleString('en')} selected</strong>
+          {everything && !whole && onPage === rows.length && everything.total > rows.length && (
+            <button type="button" class="small" onClick={() => setWhole(everything)}>
+              Select all {everything.total.toLocaleString('en')}
+            </button>
+          )}
+          {mayLabel && (
+            <button type="button" class="small" onClick={() => setBulk({ what: 'label', targets })}>
+              Label…
+            </button>
+          )}
+          {save && !whole && (
+            <>
+              <button type="button" class="small" onClick={() => void save('csv', [...selected.values()])}>
+                CSV
+              </button>
+              <button type="button" class="small" onClick={() => void save('yaml', [...selected.values()])}>
+                YAML
+              </button>
+            </>
+          )}
+          {mayDelete && (
+            <button type="button" class="small danger" onClick={() => setBulk({ what: 'delete', targets })}>
+              Delete…
+            </button>
+          )}
+          <button type="button" class="small" onClick={() => (setSelected(new Map()), setWhole(undefined))}>
+            Clear
+          </button>
+        </div>
+      )}
+      <div class={opened ? 'beside' : ''}>
+        <div class="scroll" tabIndex={0} role="region" aria-label={kind.resource} aria-busy={busy}>
+          <table>
+            <thead>
+              <tr>
+                {selectable && (
+                  <td class="check">
+                    <input
+                      type="checkbox"
+                      aria-label="Select this page"
+                      checked={rows.length > 0 && onPage === rows.length}
+                      onChange={(e) => {
+                        const next = new Map(selected);
+                        for (const r of rows) if (e.currentTarget.checked) next.set(r.key, r.meta); else next.delete(r.key);
+                        setSelected(next);
+                        setWhole(undefined);
+                      }}
+                    />
+                  </td>
+                )}
+                {shown.map((c) => (
+                  <Head key={c.id} column={c} sort={sort} />
+                ))}
+              </tr>
+            </thead>
+            <tbody ref={body}>
+              {rows.map((r) => (
+                <tr key={r.meta.uid ?? r.key} class={`${fresh.has(r.key) ? 'fresh' : ''} ${r.meta.deletionTimestamp ? 'going' : ''} ${r.key === open ? 'opened' : ''}`} aria-selected={selected.has(r.key) ? 'true' : undefined}>
+                  {selectable && (
+                    <td class="check">
+                      <input type="checkbox" aria-label={`Select ${r.meta.name}`} checked={!!whole || selected.has(r.key)} onChange={() => select(r)} />
+                    </td>
+                  )}
+                  {shown.map((c) => (
+                    <Cell key={c.id} column={c} row={r} kind={kind} now={now} />
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+          {rows.length === 0 && <p class="empty">{empty}</p>}
+        </div>
+        {opened && <Panel kind={kind} namespace={opened.namespace ?? ''} name={opened.name} close={() => setOpen('')} />}
+      </div>
+      {bulk && <Bulk kind={kind} namespace={namespace} what={bulk.what} targets={bulk.targets} close={() => setBulk(undefined)} changed={() => (setSelected(new Map()), setWhole(undefined), changed())} />}
+    </>
+  );
+}
+
+function Head({ column: c, sort }: { column: Shown; sort?: Sort | undefined }) {
+  const by = c.sortBy;
+  const sorted = sort && by && sort.by === by;
+  return (
+    <th scope="col" aria-sort={sorted ? (sort.ascending ? 'ascending' : 'descending') : undefined} title={c.title}>
+      {sort && by ? (
+        <button type="button" class="plain" onClick={() => sort.set(by)}>
+          {c.name} <span aria-hidden="true">{sorted ? (sort.ascending ? '↑' : '↓') : ''}</span>
+        </button>
+      ) : (
+        c.name
+      )}
+    </th>
+  );
 }
 
 const good = new Set(['true', 'ready', 'running', 'active', 'approved', 'available', 'succeeded', 'bound', 'complete', 'completed', 'established']);
 const bad = new Set(['failed', 'error', 'rejected', 'crashed', 'lost', 'evicted', 'unavailable', 'notready']);
 const open = new Set(['pending', 'unknown', 'waiting', 'terminating', 'progressing', 'starting']);
 
-// tone colours words that say how something is; the word is there as well.
-function tone(text: string): string {
+// tone colours words for states; the word is there as well.
+export function tone(text: string): string {
   const word = text.toLowerCase();
   return good.has(word) ? 'good' : bad.has(word) ? 'bad' : open.has(word) ? 'open' : '';
 }
 
-function RowView({ row, kind, columns, showNamespace, fresh, now }: { row: Row; kind: Kind; columns: (Column & { i: number })[]; showNamespace: boolean; fresh: boolean; now: number }) {
-  const m: Meta = row.meta;
+function Cell({ column: c, row, kind, now }: { column: Shown; row: Row; kind: Kind; now: number }) {
+  const text = c.age && row.meta.creationTimestamp ? age(row.meta.creationTimestamp, now) : cellText(c.cell(row));
   return (
-    <tr class={`${fresh ? 'fresh' : ''} ${m.deletionTimestamp ? 'going' : ''}`}>
-      {showNamespace && <td>{m.namespace}</td>}
-      {columns.map((c, position) => {
-        const text = isAge(c) && m.creationTimestamp ? age(m.creationTimestamp, now) : cellText(row.cells[c.i]);
-        return (
-          <td key={c.i} class={c.type === 'integer' || c.type === 'number' ? 'number' : ''} title={text.length > 60 ? text : undefined}>
-            {position === 0 ? (
-              <a href={linkToObject(kind, m.namespace, m.name)}>{text || m.name}</a>
-            ) : tone(text) ? (
-              <span class={`tone ${tone(text)}`}>{text}</span>
-            ) : (
-              text
-            )}
-          </td>
-        );
-      })}
-    </tr>
+    <td class={c.number ? 'number' : ''} title={text.length > 60 ? text : undefined}>
+      {c.first ? (
+        <a class="to" href={linkToObject(kind, row.meta.namespace, row.meta.name)}>
+          {text || row.meta.name}
+        </a>
+      ) : tone(text) ? (
+        <span class={`tone ${tone(text)}`}>{text}</span>
+      ) : (
+        text
+      )}
+    </td>
+  );
+}
+
+// Panel shows an object beside the table.
+function Panel({ kind, namespace, name, close }: { kind: Kind; namespace: string; name: string; close: () => void }) {
+  const read = useLoaded((signal) => get<Resource>(pathOf(kind, namespace, name), { signal }), [kind, namespace, name]);
+  const { managedFields: _, ...metadata } = read.value?.metadata ?? { name };
+  return (
+    <aside class="panel" aria-label={`${kind.kind} ${name}`}>
+      <div class="heading">
+        <h2>
+          <a href={linkToObject(kind, namespace, name)}>{name}</a>
+        </h2>
+        <span class="gap" />
+        <button type="button" class="plain" aria-label="Close the panel" onClick={close}>
+          ×
+        </button>
+      </div>
+      <Problem error={read.error} />
+      {read.value && (
+        <pre class="source" tabIndex={0} aria-label="The object as YAML">
+          {yamlOf({ ...read.value, metadata })}
+        </pre>
+      )}
+    </aside>
+  );
+}
+
+// Choice is a menu of the columns.
+function Choice({ all, shown, set }: { all: Shown[]; shown: Shown[]; set: (columns: string[] | undefined) => void }) {
+  const [label, setLabel] = useState('');
+  const ids = shown.map((c) => c.id);
+  if (all.length === 0) return null;
+  return (
+    <details class="menu">
+      <summary class="button">Columns</summary>
+      <div>
+        {all.map((c) => (
+          <label class="check" key={c.id}>
+            <input type="checkbox" checked={ids.includes(c.id)} disabled={c.first} onChange={(e) => set(e.currentTarget.checked ? [...ids, c.id] : ids.filter((id) => id !== c.id))} /> {c.name}
+          </label>
+        ))}
+        <form
+          onSubmit={(e) => {
+            e.preventDefault();
+            if (label.trim()) set([...ids, labelColumn(label.trim()).id]);
+            setLabel('');
+          }}
+        >
+          <input aria-label="Label to add as a column" placeholder="a label" value={label} onInput={(e) => setLabel(e.currentTarget.value)} />
+          <button type="submit" class="small">
+            Add
+          </button>
+        </form>
+        <button type="button" class="small" onClick={() => set(undefined)}>
+          As usual
+        </button>
+      </div>
+    </details>
+  );
+}
+
+// LabelFilter takes a selector of labels, and suggests those that objects have.
+function LabelFilter({ kind, namespace, value, set }: { kind: Kind; namespace: string; value: string; set: (selector: string) => void }) {
+  const { config } = useApp();
+  const [typed, setTyped] = useState(value);
+  const [asked, setAsked] = useState(false);
+  useEffect(() => setTyped(value), [value]);
+  const counts = useLoaded(async (signal) => (asked && config.query ? countsOf(config.query, kind, namespace, 'labels', signal, 300) : []), [asked, kind, namespace]);
+  // What is typed before the last comma stays in front of each suggestion.
+  const before = typed.includes(',') ? typed.slice(0, typed.lastIndexOf(',') + 1) : '';
+  return (
+    <form
+      class="labels"
+      onSubmit={(e) => {
+        e.preventDefault();
+        set(typed.trim());
+      }}
+    >
+      <input
+        aria-label="Filter by labels"
+        placeholder="Labels: team=red"
+        list="labels"
+        value={typed}
+        onFocus={() => setAsked(true)}
+        onInput={(e) => {
+          const text = e.currentTarget.value;
+          setTyped(text);
+          // A suggestion that is chosen, or nothing any more, needs no Enter.
+          if (!text.trim() || (counts.value ?? []).some((c) => before + c.value === text)) set(text.trim());
+        }}
+        onBlur={() => typed.trim() !== value && set(typed.trim())}
+      />
+      <datalist id="labels">{(counts.value ?? []).map((c) => c.value !== null && <option value={before + c.value}>{`${c.value} (${c.count})`}</option>)}</datalist>
+    </form>
   );
 }
 
@@ -299,74 +640,67 @@ function RowView({ row, kind, columns, showNamespace, fresh, now }: { row: Row; 
 function Values({ id, kind, namespace, field }: { id: string; kind: Kind; namespace: string; field: string }) {
   const { config } = useApp();
   const counts = useLoaded(async (signal) => (config.query && field !== 'name' ? countsOf(config.query, kind, namespace, field, signal) : []), [config.query, kind, namespace, field]);
-  return (
-    <datalist id={id}>
-      {(counts.value ?? []).map((c) => c.value !== null && <option value={c.value}>{`${c.value} (${c.count})`}</option>)}
-    </datalist>
-  );
+  return <datalist id={id}>{(counts.value ?? []).map((c) => c.value !== null && <option value={c.value}>{`${c.value} (${c.count})`}</option>)}</datalist>;
 }
 
-interface Sort {
-  by: string;
-  ascending: boolean;
-  server: boolean;
-}
-
-function Filters({ kind, namespace, fields, filters, set, sort, setSort }: { kind: Kind; namespace: string; fields: Field[]; filters: Filter[]; set: (f: Filter[]) => void; sort: Sort; setSort: (s: Sort) => void }) {
+function Filters({ kind, namespace, fields, filters, set }: { kind: Kind; namespace: string; fields: Field[]; filters: Filter[]; set: (f: Filter[]) => void }) {
+  // A filter without a value selects nothing yet, and is not in the address.
+  const [draft, setDraft] = useState<Filter | undefined>();
   const able = fields.filter((f) => f.filterable);
-  const sortable = fields.filter((f) => f.sortable);
-  const opsOf = (name: string) => ops[able.find((f) => f.name === name)?.type ?? 'string'] ?? ops['string']!;
+  const typeOf = (name: string) => able.find((f) => f.name === name)?.type ?? 'string';
+  const opsOf = (name: string) => ops[typeOf(name)] ?? ops['string']!;
+  const every = draft ? [...filters, draft] : filters;
+  const put = (i: number, f: Filter) => {
+    if (i < filters.length) set(f.value === '' ? filters.toSpliced(i, 1) : filters.with(i, f));
+    else if (f.value === '') setDraft(f);
+    else {
+      setDraft(undefined);
+      set([...filters, f]);
+    }
+  };
   return (
     <>
-      {filters.map((f, i) => (
+      {every.map((f, i) => (
         <span class="filter" key={i} role="group" aria-label={`Filter ${i + 1}`}>
-          <select aria-label="Field" value={f.field} onChange={(e) => set(filters.with(i, { field: e.currentTarget.value, op: opsOf(e.currentTarget.value)[0]![0], value: '' }))}>
+          <select
+            aria-label="Field"
+            value={f.field}
+            onChange={(e) => {
+              const field = e.currentTarget.value;
+              if (i < filters.length) set(filters.toSpliced(i, 1));
+              setDraft({ field, op: opsOf(field)[0]![0], value: '' });
+            }}
+          >
             {able.map((a) => (
               <option value={a.name} title={a.description}>
-                {a.name}
+                {a.name.replace(/^column:/, '')}
               </option>
             ))}
           </select>
-          <select aria-label="Comparison" value={f.op} onChange={(e) => set(filters.with(i, { ...f, op: e.currentTarget.value }))}>
+          <select aria-label="Comparison" value={f.op} onChange={(e) => put(i, { ...f, op: e.currentTarget.value })}>
             {opsOf(f.field).map(([op, label]) => (
               <option value={op}>{label}</option>
             ))}
           </select>
-          {able.find((a) => a.name === f.field)?.type === 'boolean' ? (
-            <select aria-label="Value" value={f.value} onChange={(e) => set(filters.with(i, { ...f, value: e.currentTarget.value }))}>
+          {typeOf(f.field) === 'boolean' ? (
+            <select aria-label="Value" value={f.value} onChange={(e) => put(i, { ...f, value: e.currentTarget.value })}>
               <option value="" />
               <option value="true">true</option>
               <option value="false">false</option>
             </select>
           ) : (
-            <input aria-label="Value" list={`values-${i}`} value={f.value} placeholder={able.find((a) => a.name === f.field)?.type === 'time' ? '2026-01-31T00:00:00Z' : ''} onChange={(e) => set(filters.with(i, { ...f, value: e.currentTarget.value.trim() }))} />
+            <input aria-label="Value" list={`values-${i}`} value={f.value} placeholder={typeOf(f.field) === 'time' ? '2026-01-31T00:00:00Z' : ''} onChange={(e) => put(i, { ...f, value: e.currentTarget.value.trim() })} />
           )}
-          {able.find((a) => a.name === f.field)?.type === 'string' && !f.op.includes('contains') && <Values id={`values-${i}`} kind={kind} namespace={namespace} field={f.field} />}
-          <button type="button" class="plain" aria-label="Remove this filter" onClick={() => set(filters.toSpliced(i, 1))}>
+          {typeOf(f.field) === 'string' && f.op !== 'contains' && <Values id={`values-${i}`} kind={kind} namespace={namespace} field={f.field} />}
+          <button type="button" class="plain" aria-label="Remove this filter" onClick={() => (i < filters.length ? set(filters.toSpliced(i, 1)) : setDraft(undefined))}>
             ×
           </button>
         </span>
       ))}
-      {able.length > 0 && (
-        <button type="button" onClick={() => set([...filters, { field: able[0]!.name, op: opsOf(able[0]!.name)[0]![0], value: '' }])}>
+      {able.length > 0 && !draft && (
+        <button type="button" onClick={() => setDraft({ field: able[0]!.name, op: opsOf(able[0]!.name)[0]![0], value: '' })}>
           + Filter
         </button>
-      )}
-      {sortable.length > 0 && (
-        <span class="filter" role="group" aria-label="Order">
-          <label for="sort">Sort by</label>
-          <select id="sort" value={sort.server ? sort.by : ''} onChange={(e) => setSort({ by: e.currentTarget.value, ascending: true, server: e.currentTarget.value !== '' })}>
-            <option value="">column</option>
-            {sortable.map((f) => (
-              <option value={f.name}>{f.name}</option>
-            ))}
-          </select>
-          {sort.server && (
-            <button type="button" class="plain" aria-label={sort.ascending ? 'Ascending; change' : 'Descending; change'} onClick={() => setSort({ ...sort, ascending: !sort.ascending })}>
-              {sort.ascending ? '↑' : '↓'}
-            </button>
-          )}
-        </span>
       )}
     </>
   );

@@ -1,5 +1,5 @@
 // Edits in the console, in a headless Chromium: what is shown before a save, who else has changed it, and what
-// becomes of an edit that is not saved. make browser runs it.
+// becomes of an edit that is not saved. make console-test runs it.
 //
 //   node edits.mjs FOLDER [folder for screenshots]
 import assert from 'node:assert/strict';

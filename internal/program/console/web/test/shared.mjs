@@ -115,9 +115,9 @@ export const byPassword = async (who, text = password[who]) => {
   await fill('Password', text);
   await press('Sign in');
 };
-export const rows = () => page.$$eval('tbody tr', (all) => all.map((tr) => [...tr.querySelectorAll('td')].map((td) => td.textContent.trim())));
+export const rows = () => page.$$eval('tbody tr', (all) => all.map((tr) => [...tr.querySelectorAll('td:not(.check)')].map((td) => td.textContent.trim())));
 export const rowsAre = (want, column = 0) =>
-  page.waitForFunction((w, c) => JSON.stringify([...document.querySelectorAll('tbody tr')].map((tr) => tr.querySelectorAll('td')[c]?.textContent.trim())) === w, patience, JSON.stringify(want), column).catch(async () => {
+  page.waitForFunction((w, c) => JSON.stringify([...document.querySelectorAll('tbody tr')].map((tr) => tr.querySelectorAll('td:not(.check)')[c]?.textContent.trim())) === w, patience, JSON.stringify(want), column).catch(async () => {
     throw new Error(`the rows are ${JSON.stringify(await rows())}, want ${JSON.stringify(want)}`);
   });
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');

@@ -1,0 +1,318 @@
+// The short path through the console, in a headless Chromium, which every change runs: make console-short. It waits for
+// conditions and measures no time, so that a busy machine makes it slow and nothing else.
+//
+//   node short.mjs PROGRAM [folder for screenshots]
+//
+// PROGRAM is the annex tool, whose "serve" it starts. With a folder, pictures of the pages are put there.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import https from 'node:https';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import puppeteer from 'puppeteer-core';
+
+const [program, shots] = process.argv.slice(2).map((path) => resolve(path));
+const chromium = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
+if (!chromium) {
+  console.log('chromium is not installed: the console is not tested in a browser (Debian: apt-get install chromium)');
+  process.exit(0);
+}
+const token = 'ada-0123456789abcdef';
+const dir = mkdtempSync(join(tmpdir(), 'console-'));
+writeFileSync(join(dir, 'tokens.csv'), `${token},ada,1,"system:masters"\n`, { mode: 0o600 });
+const server = spawn(program, ['serve', '--data-dir', join(dir, 'data'), '--secure-port', '0', '--token-auth-file', join(dir, 'tokens.csv')], { cwd: dir, env: { ...process.env, TMPDIR: dir } });
+let log = '';
+server.stderr.on('data', (d) => (log += d));
+const base = await new Promise((ready, reject) => {
+  let printed = '';
+  server.stdout.on('data', (d) => {
+    printed += d;
+    const m = printed.match(/^console: (https:\S+)\/console\/$/m);
+    if (m && printed.includes('try: ')) ready(m[1]);
+  });
+  server.on('exit', (code) => reject(new Error(`annex serve has ended with ${code}:\n${printed}${log}`)));
+});
+const agent = new https.Agent({ keepAlive: true, maxSockets: 8, rejectUnauthorized: false }); // the server's authority is its own
+const call = (method, path, body, type = 'application/json') =>
+  new Promise((done, failed) => {
+    const request = https.request(base + path, { method, agent, headers: { authorization: `Bearer ${token}`, 'content-type': type } }, (answer) => {
+      let text = '';
+      answer.on('data', (d) => (text += d));
+      answer.on('end', () => (answer.statusCode < 300 ? done(JSON.parse(text)) : failed(Object.assign(new Error(`${method} ${path}: ${answer.statusCode} ${text}`), { code: answer.statusCode }))));
+    });
+    request.on('error', failed);
+    request.end(body && JSON.stringify(body));
+  });
+
+const patience = { timeout: 60_000 };
+const browser = await puppeteer.launch({ executablePath: chromium, headless: true, acceptInsecureCerts: true, args: ['--no-sandbox', '--disable-dev-shm-usage'], protocolTimeout: 120_000 });
+const page = await browser.newPage();
+await page.setViewport({ width: 1280, height: 800 });
+await page.emulateMediaFeatures([{ name: 'prefers-reduced-motion', value: 'reduce' }]);
+const wrong = [];
+page.on('pageerror', (e) => wrong.push(`error in the page: ${e.message}`));
+page.on('console', (m) => /Content.Security.Policy/i.test(m.text()) && wrong.push(m.text()));
+const see = (text, selector = 'body') =>
+  page.waitForFunction((t, s) => [...document.querySelectorAll(s)].some((e) => e.innerText.includes(t)), patience, text, selector).catch(async () => {
+    throw new Error(`${selector} does not show ${JSON.stringify(text)}, but\n${await page.evaluate(() => location.hash + '\n' + document.body.innerText.slice(0, 3000))}`);
+  });
+const press = (name, role = 'button') => page.locator(`::-p-aria([name="${name}"][role="${role}"])`).setTimeout(patience.timeout).click();
+const fill = (name, text) => page.locator(`::-p-aria([name="${name}"])`).setTimeout(patience.timeout).fill(text);
+const clear = async () => {
+  await page.$eval('input.words', (e) => (e.focus(), e.select()));
+  await page.keyboard.press('Backspace');
+};
+const at = (hash) => page.evaluate((h) => (location.hash = h), hash);
+const hash = (want) => page.waitForFunction((w) => decodeURIComponent(location.hash).includes(w), patience, want);
+const firstIs = (name) =>
+  page.waitForFunction((n) => document.querySelector('tbody a.to')?.textContent === n, patience, name).catch(async () => {
+    throw new Error(`the first row is ${await page.evaluate(() => location.hash + ' ' + document.querySelector('tbody tr')?.innerText)}, want ${name}`);
+  });
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const report = [];
+// looked puts pictures of a page away, and has axe look at it, in both themes and on a narrow screen.
+const looked = async (name) => {
+  for (const [look, scheme, width, height] of [['light', 'light', 1280, 800], ['dark', 'dark', 1280, 800], ['narrow', 'light', 390, 844]]) {
+    await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }, { name: 'prefers-reduced-motion', value: 'reduce' }]);
+    await page.setViewport({ width, height });
+    // By the protocol, which the policy of the page is not asked about.
+    await page.evaluate(axe);
+    const { violations, passes } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'] }));
+    assert.deepEqual(violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => n.target + ' ' + (n.failureSummary ?? '')).slice(0, 3).join('; ')}`), [], `${name}, ${look}, is not accessible`);
+    report.push(`${name}, ${look}: 0 violations of ${passes.length} rules that apply`);
+    if (shots) {
+      mkdirSync(shots, { recursive: true });
+      await page.screenshot({ path: join(shots, `${name}-${look}.webp`), type: 'webp', quality: 60 });
+    }
+  }
+  await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: 'light' }, { name: 'prefers-reduced-motion', value: 'reduce' }]);
+  await page.setViewport({ width: 1280, height: 800 });
+};
+
+const definition = {
+  apiVersion: 'apiextensions.k8s.io/v1', kind: 'CustomResourceDefinition', metadata: { name: 'pizzas.shop.example.com' },
+  spec: {
+    group: 'shop.example.com', scope: 'Namespaced', names: { plural: 'pizzas', singular: 'pizza', kind: 'Pizza', shortNames: ['pz'] },
+    versions: [{
+      name: 'v1', served: true, storage: true, subresources: { status: {} },
+      schema: { openAPIV3Schema: { type: 'object', properties: {
+        spec: { type: 'object', properties: { cost: { type: 'number', description: 'in euros' }, size: { type: 'string', enum: ['small', 'large'] }, toppings: { type: 'array', items: { type: 'string' } } } },
+        status: { type: 'object', properties: { conditions: { type: 'array', items: { type: 'object', properties: { type: { type: 'string' }, status: { type: 'string' }, reason: { type: 'string' } } } } } },
+      } } },
+      additionalPrinterColumns: [{ name: 'Cost', type: 'number', jsonPath: '.spec.cost' }, { name: 'Size', type: 'string', jsonPath: '.spec.size' }, { name: 'First', type: 'string', jsonPath: '.spec.toppings[0]' }, { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' }],
+    }],
+  },
+};
+const pizzas = '#/k/shop.example.com/v1/pizzas';
+const path = '/apis/shop.example.com/v1/namespaces/default/pizzas';
+const number = (i) => String(i).padStart(3, '0');
+const toppings = ['basil', 'olive', 'tuna', 'ham'];
+
+const steps = {
+  async 'someone signs in and finds the own kinds first'() {
+    await call('POST', '/apis/apiextensions.k8s.io/v1/customresourcedefinitions', definition);
+    for (let known = false; !known; ) known = (await call('GET', '/apis/shop.example.com/v1').catch(() => ({ resources: [] }))).resources.length > 0;
+    const one = (i) => ({ apiVersion: 'shop.example.com/v1', kind: 'Pizza', metadata: { name: `pizza-${number(i)}`, labels: { team: i % 2 ? 'red' : 'blue' } }, spec: { cost: (i * 37) % 120, size: i % 3 ? 'small' : 'large', toppings: [toppings[i % 4]] } });
+    const create = async (i) => {
+      for (;;)
+        try {
+          return await call('POST', path, one(i));
+        } catch (error) {
+          if (error.code !== 404 && error.code !== 429) throw error; // the definition is not served yet
+        }
+    };
+    await create(0);
+    await Promise.all(Array.from({ length: 119 }, (_, i) => create(i + 1)));
+    await call('PATCH', `${path}/pizza-007/status`, { status: { conditions: [{ type: 'Ready', status: 'False', reason: 'Burnt' }] } }, 'application/merge-patch+json');
+    await page.goto(base + '/console/', { waitUntil: 'domcontentloaded' });
+    await see('Token');
+    await looked('sign-in');
+    await fill('Token', token);
+    await press('Sign in with the token');
+    await see('shop.example.com', 'main .card');
+    assert.equal(await page.$eval('main .card h2', (e) => e.textContent), 'shop.example.com');
+    await see('120', 'main .card');
+    await see('pizza-007', 'section[aria-label="What fails"]');
+    await see('Burnt', 'section[aria-label="What fails"]');
+    await see('Requests', 'section[aria-label="The server"]');
+    await looked('home');
+  },
+  async 'a table is sorted, searched and paged, and the address has it all'() {
+    await at(pizzas);
+    await see('120 objects');
+    await firstIs('pizza-000');
+    await press('Cost');
+    await firstIs('pizza-000');
+    await press('Cost');
+    await hash('sort=-spec.cost');
+    await firstIs('pizza-107');
+    await press('First');
+    await hash('sort=column:First');
+    await press('Next');
+    await hash('page=2');
+    await fill('Filter pizzas', 'tuna');
+    await see('30 objects');
+    await fill('Filter pizzas', 'team=red');
+    await see('60 objects');
+    await clear();
+    await see('120 objects');
+    await fill('Filter by labels', 'team=blue');
+    await page.keyboard.press('Enter');
+    await see('60 objects');
+    await hash('labels=team=blue');
+    await page.reload();
+    await see('60 objects');
+    await page.goBack();
+    await see('120 objects');
+    await at(pizzas);
+    await see('120 objects');
+    await looked('table');
+  },
+  async 'it follows what happens'() {
+    await at(`${pizzas}?q=late`);
+    await see('0 objects');
+    await call('POST', path, { apiVersion: 'shop.example.com/v1', kind: 'Pizza', metadata: { name: 'late' }, spec: { cost: 1 } });
+    await firstIs('late');
+    await call('DELETE', `${path}/late`);
+    await see('0 objects');
+  },
+  async 'many are labelled and deleted at once, after a question that names their number'() {
+    await at(`${pizzas}?q=large`);
+    await see('40 objects');
+    await page.locator('::-p-aria([name="Select this page"])').click();
+    await see('40 selected');
+    await press('Label…');
+    await see('Label 40 pizzas', 'dialog');
+    await page.type('dialog input[placeholder="team"]', 'big');
+    await page.type('dialog .labelled:nth-of-type(2) input', 'yes');
+    await looked('bulk');
+    await press('Set for 40 pizzas');
+    await see('40 of 40 labelled', 'dialog');
+    await press('Close');
+    await at(`${pizzas}?labels=${encodeURIComponent('big=yes')}`);
+    await see('40 objects');
+    await page.locator('::-p-aria([name="Select pizza-000"])').click();
+    await page.locator('::-p-aria([name="Select pizza-003"])').click();
+    await press('Delete…');
+    await see('Delete 2 pizzas?', 'dialog');
+    await press('Delete 2 pizzas');
+    await see('2 of 2 deleted', 'dialog');
+    await press('Close');
+    await see('38 objects');
+  },
+  async 'what a filter selects is exported'() {
+    await page.evaluate(() => {
+      globalThis.exported = [];
+      const make = URL.createObjectURL;
+      URL.createObjectURL = (blob) => (void blob.text().then((t) => globalThis.exported.push(t)), make.call(URL, blob));
+    });
+    await page.locator('::-p-text(Export)').click();
+    await press('All 38 as CSV');
+    await page.waitForFunction(() => globalThis.exported.length === 1, patience);
+    const csv = (await page.evaluate(() => globalThis.exported[0])).trim().split('\n');
+    assert.equal(csv[0], 'Namespace,Name,Cost,Size,First,Age');
+    assert.equal(csv.length, 39);
+    assert.match(csv[1], /^default,pizza-006,\d+,large,tuna,20\d\d-/);
+    await press('All 38 as YAML');
+    await page.waitForFunction(() => globalThis.exported.length === 2, patience);
+    assert.equal((await page.evaluate(() => globalThis.exported[1])).match(/^---$/gm).length, 38);
+  },
+  async 'keys lead everywhere, and are left alone in fields'() {
+    await at(pizzas);
+    await see('118 objects');
+    await page.keyboard.press('j');
+    await page.keyboard.press('j');
+    await page.keyboard.press('o');
+    await hash('open=default/pizza-002');
+    await see('toppings', '.panel');
+    await looked('panel');
+    await page.keyboard.press('Escape');
+    await page.waitForFunction(() => !location.hash.includes('open='), patience);
+    await page.keyboard.press('/');
+    await page.waitForFunction(() => document.activeElement.matches('input.words'), patience);
+    await page.keyboard.type('j?:');
+    assert.equal(await page.$eval('input.words', (e) => e.value), 'j?:');
+    assert.equal(await page.$('dialog'), null);
+    await clear();
+    await see('118 objects');
+    await page.evaluate(() => document.activeElement.blur());
+    await page.keyboard.press(':');
+    await page.waitForSelector('dialog input', patience);
+    await page.keyboard.type('pz');
+    await see('Pizza', '.found [aria-selected="true"]');
+    await page.keyboard.press('Escape');
+    await page.keyboard.down('Control');
+    await page.keyboard.press('k');
+    await page.keyboard.up('Control');
+    await page.waitForSelector('dialog input', patience);
+    await page.locator('dialog input').fill('pizza-042');
+    await see('pizza-042', '.found [aria-selected="true"]');
+    await looked('palette');
+    await page.keyboard.press('Enter');
+    await hash('/o/shop.example.com/v1/pizzas/default/pizza-042');
+    await page.keyboard.press('?');
+    await see('the filter of the table', 'dialog');
+    await looked('keys');
+    await press('Close');
+  },
+  async 'the first row is a few Tabs away, and the content begins at the top of a narrow screen'() {
+    await at(pizzas);
+    await see('118 objects');
+    await page.reload();
+    await see('118 objects');
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('Enter');
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), 'pizza-001');
+    await page.setViewport({ width: 390, height: 844 });
+    const top = await page.$eval('h1', (e) => e.getBoundingClientRect().top);
+    assert.ok(top < 130, `the content begins at ${top}`);
+    assert.equal(await page.evaluate(() => document.documentElement.scrollWidth > 390), false, 'the page is wider than the screen');
+    await press('Menu');
+    await see('Pizza', 'nav.side');
+    await page.setViewport({ width: 1280, height: 800 });
+  },
+  async 'an object and its form'() {
+    await at('#/o/shop.example.com/v1/pizzas/default/pizza-042');
+    await see('toppings', 'pre');
+    await looked('object');
+    await at('#/o/shop.example.com/v1/pizzas/default/pizza-042/owners');
+    await see('It has no owner');
+    await see('Owners');
+    assert.doesNotMatch(await page.evaluate(() => document.querySelector('main').innerText), /more than/);
+    await at('#/new/shop.example.com/v1/pizzas?ns=default');
+    await see('cost', '.form');
+    await looked('new');
+  },
+};
+
+let failed = 0;
+const all = Date.now();
+try {
+  for (const [name, run] of Object.entries(steps)) {
+    const begun = Date.now();
+    try {
+      await run();
+      assert.deepEqual(wrong.splice(0), [], 'what the browser complains of');
+      console.log(`ok    ${name} (${Date.now() - begun} ms)`);
+    } catch (error) {
+      failed++;
+      console.log(`FAIL  ${name}\n${error instanceof Error ? error.message : error}\n`);
+      if (shots) await page.screenshot({ path: join(shots, `failed-${failed}.png`) });
+      break; // later steps go on where earlier ones ended
+    }
+  }
+} finally {
+  await browser.close();
+  server.removeAllListeners('exit');
+  const ended = server.exitCode !== null ? undefined : new Promise((r) => server.on('exit', r));
+  server.kill('SIGINT');
+  await ended;
+  agent.destroy();
+  rmSync(dir, { recursive: true, force: true });
+}
+if (shots) writeFileSync(join(shots, 'axe.txt'), report.join('\n') + '\n');
+console.log(failed ? `the short path failed` : `${Object.keys(steps).length} steps, ${report.length} looks of axe without a violation, in ${((Date.now() - all) / 1000).toFixed(0)} s`);
+process.exit(failed ? 1 : 0);
