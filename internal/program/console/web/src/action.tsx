@@ -2,6 +2,7 @@
 
 import { useState } from 'preact/hooks';
 import { isObjectWithMetadata, type Obj, post } from './api';
+import { CopyAs } from './copymenu';
 import { type Kind, kindOf, pathOf } from './discovery';
 import { textOf } from './document';
 import { NotSaved } from './edit';
@@ -19,14 +20,16 @@ export function Action({ kind, namespace, name, sub, close }: { kind: Kind; name
   const [busy, setBusy] = useState(false);
   const [answer, setAnswer] = useState<unknown>();
   const causes = causesOf(error);
+  const asked = (): Obj => {
+    const made = body.value && body.value.resolve(body.value.schema)['x-kubernetes-group-version-kind']?.[0];
+    return { ...(made ? { apiVersion: made.group ? `${made.group}/${made.version}` : made.version, kind: made.kind } : {}), ...value };
+  };
   const run = async (e: Event) => {
     e.preventDefault();
     setBusy(true);
     setError(undefined);
     try {
-      const made = body.value && body.value.resolve(body.value.schema)['x-kubernetes-group-version-kind']?.[0];
-      const typed = made ? { apiVersion: made.group ? `${made.group}/${made.version}` : made.version, kind: made.kind } : {};
-      const got = await post<unknown>(pathOf(kind, namespace, name, sub), { ...typed, ...value });
+      const got = await post<unknown>(pathOf(kind, namespace, name, sub), asked());
       const operation = isObjectWithMetadata(got) ? kindOf(kinds, got.apiVersion, got.kind) : undefined;
       say(`${sub} of ${name} was accepted.`);
       // What takes long is answered with an operation, whose progress is worth looking at.
@@ -59,6 +62,7 @@ export function Action({ kind, namespace, name, sub, close }: { kind: Kind; name
           <Problem error={body.error} />
           {body.value ? <PlainForm schema={body.value.schema} resolve={body.value.resolve} value={value} set={(v) => set(v as Obj)} causes={causes} /> : !body.error && <Loading what="the form" />}
           <div class="buttons">
+            <CopyAs describe={() => ({ method: 'POST', path: pathOf(kind, namespace, name, sub), body: asked() })} />
             <button type="button" onClick={close}>
               Cancel
             </button>

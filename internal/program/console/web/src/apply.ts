@@ -2,6 +2,7 @@
 // condition that the object is still the one that was compared.
 
 import { type ManagedFields, type Json, type Obj, Refused, request, type Resource } from './api';
+import type { Described } from './copyas';
 import { isItem, type Item, keyOf, type Step, written } from './diff';
 import { apiVersion, type Kind, pathOf } from './discovery';
 import { editable, isObj, own, same, set } from './values';
@@ -213,13 +214,25 @@ function nulled(object: Obj, path: string[]): Obj {
   return copy;
 }
 
+const parametersOf = (write: Write, manager: string, how: { dryRun: boolean; force: boolean }): Record<string, string> => ({
+  fieldManager: manager,
+  fieldValidation: 'Strict',
+  ...(how.dryRun ? { dryRun: 'All' } : {}),
+  ...(write.apply && how.force ? { force: 'true' } : {}),
+});
+const typeOf = (write: Write) => (write.apply ? 'application/apply-patch+yaml' : 'application/merge-patch+json');
+
 export async function send(kind: Kind, object: Resource, write: Write, manager: string, how: { dryRun: boolean; force: boolean }): Promise<Resource> {
   const { name, namespace } = object.metadata;
-  const response = await request(
-    pathOf(kind, namespace, name, undefined, { fieldManager: manager, fieldValidation: 'Strict', dryRun: how.dryRun ? 'All' : undefined, force: write.apply && how.force ? 'true' : undefined }),
-    { method: 'PATCH', contentType: write.apply ? 'application/apply-patch+yaml' : 'application/merge-patch+json', body: JSON.stringify(write.body) },
-  );
+  const response = await request(pathOf(kind, namespace, name, undefined, parametersOf(write, manager, how)), { method: 'PATCH', contentType: typeOf(write), body: JSON.stringify(write.body) });
   return (await response.json()) as Resource;
+}
+
+// describedWrite is a write as others may send it.
+export function describedWrite(kind: Kind, object: Resource, write: Write, manager: string, force: boolean): Described {
+  const { name, namespace = '' } = object.metadata;
+  const query = Object.entries(parametersOf(write, manager, { dryRun: false, force }));
+  return { method: 'PATCH', path: pathOf(kind, namespace, name), query, contentType: typeOf(write), body: write.body, of: { kind, namespace, name, verb: write.apply ? 'apply' : 'patch' } };
 }
 
 // left says whether something that an edit takes away is still there after an apply, as items are that others have

@@ -3,6 +3,8 @@
 import { useRef, useState } from 'preact/hooks';
 import { type Meta, pause, reasonOf, Refused, request } from './api';
 import { managerOf } from './apply';
+import type { Described } from './copyas';
+import { CopyAs } from './copymenu';
 import { type Kind, pathOf } from './discovery';
 import { type Asked, pagesOf } from './querying';
 import { keyOf } from './table';
@@ -60,6 +62,15 @@ export function Bulk({ kind, namespace, what, targets, close, changed }: { kind:
   const ending = useRef(new AbortController());
   const count = countOfTargets(targets);
   const some = `${count.toLocaleString('en')} ${count === 1 ? kind.kind : kind.resource}`;
+  const manager = managerOf(session.user.username);
+  const labelled = (m: Meta) => ({ metadata: { uid: m.uid, labels: { [label.trim()]: taken ? null : value.trim() } } });
+  const example = 'metas' in targets ? targets.metas[0] : undefined;
+  const describe = (m: Meta): Described => {
+    const of = { kind, namespace: m.namespace ?? '', name: m.name };
+    if (what === 'label')
+      return { method: 'PATCH', path: pathOf(kind, m.namespace, m.name), query: [['fieldManager', manager]], contentType: 'application/merge-patch+json', body: labelled(m), of: { ...of, verb: 'patch' } };
+    return { method: 'DELETE', path: pathOf(kind, m.namespace, m.name), query: policy ? [['propagationPolicy', policy]] : [], of: { ...of, verb: 'delete' } };
+  };
   const run = async () => {
     const signal = ending.current.signal;
     setError(undefined);
@@ -74,9 +85,9 @@ export function Bulk({ kind, namespace, what, targets, close, changed }: { kind:
           metas.push(...page.items.map((i) => i.metadata));
       now.total = metas.length;
       const one = async (m: Meta) => {
-        const path = pathOf(kind, m.namespace, m.name, undefined, what === 'label' ? { fieldManager: managerOf(session.user.username) } : {});
+        const path = pathOf(kind, m.namespace, m.name, undefined, what === 'label' ? { fieldManager: manager } : {});
         if (what === 'label') {
-          await request(path, { method: 'PATCH', contentType: 'application/merge-patch+json', body: { metadata: { uid: m.uid, labels: { [label.trim()]: taken ? null : value.trim() } } } });
+          await request(path, { method: 'PATCH', contentType: 'application/merge-patch+json', body: labelled(m) });
           return;
         }
         try {
@@ -146,6 +157,9 @@ export function Bulk({ kind, namespace, what, targets, close, changed }: { kind:
         </>
       )}
       <div class="buttons">
+        {!progress && example && (what === 'delete' || label.trim()) && (
+          <CopyAs describe={() => describe(example)} note={count > 1 ? `This is the first of ${count.toLocaleString('en')} requests: one for each object.` : undefined} />
+        )}
         <button type="button" onClick={leave} autofocus>
           {progress?.ended ? 'Close' : progress ? 'Stop' : 'Cancel'}
         </button>

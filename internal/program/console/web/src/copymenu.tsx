@@ -7,19 +7,24 @@ import { Dialog, useApp, useLoaded } from './widgets';
 const languages: Language[] = ['kubectl', 'curl', 'Go', 'TypeScript'];
 const kept = 'annex.copyAs';
 
-export function CopyAs({ describe }: { describe: () => Described }) {
+// CopyAs may be within a form and within a dialog. note is what the request leaves out.
+export function CopyAs({ describe, note }: { describe: () => Described; note?: string | undefined }) {
   const [shown, show] = useState<Described>();
   return (
     <>
       <button type="button" title="This request as kubectl, curl, Go or TypeScript" onClick={() => show(describe())}>
         Copy as …
       </button>
-      {shown && <Texts described={shown} close={() => show(undefined)} />}
+      {shown && (
+        <span onKeyDown={(e) => e.stopPropagation()}>
+          <Texts described={shown} note={note} close={() => show(undefined)} />
+        </span>
+      )}
     </>
   );
 }
 
-function Texts({ described, close }: { described: Described; close: () => void }) {
+function Texts({ described, note, close }: { described: Described; note: string | undefined; close: () => void }) {
   const { say } = useApp();
   const [language, choose] = useState<Language>(() => languages.find((l) => l === localStorage.getItem(kept)) ?? 'kubectl');
   const loaded = useLoaded(() => import('./copyas'), []);
@@ -27,7 +32,8 @@ function Texts({ described, close }: { described: Described; close: () => void }
   const text = loaded.value?.textOf(described, language, location.origin) ?? '';
   return (
     <Dialog title="Copy as" close={close}>
-      <div class="tools" role="radiogroup" aria-label="Language">
+      {note && <p class="quiet">{note}</p>}
+      <div class="tools" role="radiogroup" aria-label="Language" onKeyDown={(e) => e.key === 'Enter' && e.preventDefault()}>
         {languages.map((l) => (
           <label class="check">
             <input type="radio" name="language" checked={l === language} onChange={() => choose(l)} /> {l}

@@ -2,7 +2,9 @@
 
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { get, type Obj, Refused, type Resource } from './api';
-import { byHand, managerOf, manages, nameOf, preview, type Preview, send } from './apply';
+import { byHand, describedWrite, managerOf, manages, nameOf, preview, type Preview, send } from './apply';
+import type { Described } from './copyas';
+import { CopyAs } from './copymenu';
 import { changes, type Choices, type Clash, merge, written } from './diff';
 import { Clashes, type Difference, Differences } from './differences';
 import { type Kind, pathOf } from './discovery';
@@ -244,6 +246,7 @@ export function Edit({ kind, namespace, name, object, put }: { kind: Kind; names
           secret={secret}
           busy={busy}
           error={error}
+          describe={() => describedWrite(kind, stage.latest, stage.preview.write, manager, stage.preview.force)}
           save={() => void save(stage)}
           close={() => {
             setStage(undefined);
@@ -309,7 +312,15 @@ function ClashDialog({ stage, secret, busy, go, close }: { stage: Stage & { what
   );
 }
 
-function DiffDialog({ stage, secret, busy, error, save, close }: { stage: Stage & { what: 'diff' }; secret: boolean; busy: boolean; error: unknown; save: () => void; close: () => void }) {
+function DiffDialog({ stage, secret, busy, error, describe, save, close }: {
+  stage: Stage & { what: 'diff' };
+  secret: boolean;
+  busy: boolean;
+  error: unknown;
+  describe: () => Described;
+  save: () => void;
+  close: () => void;
+}) {
   const { others, unseen } = stage.preview;
   const takeOver = others.filter((o) => !byHand(o.manager));
   const [taken, setTaken] = useState<ReadonlySet<string>>(new Set());
@@ -346,6 +357,7 @@ function DiffDialog({ stage, secret, busy, error, save, close }: { stage: Stage 
         </label>
       ))}
       <div class="buttons">
+        {!secret && stage.all.length > 0 && <CopyAs describe={describe} />}
         <button type="button" onClick={close}>
           Back to the edit
         </button>

@@ -30,7 +30,7 @@ interface Page {
   before?: string;
 }
 
-function pathOf(kind: Kind, namespace: string, name: string, parameters: Parameters<typeof query>[0] = {}): string {
+export function pathOf(kind: Kind, namespace: string, name: string, parameters: Parameters<typeof query>[0] = {}): string {
   const parts = [kind.group || 'core', kind.version, ...(kind.namespaced && namespace ? ['namespaces', namespace] : []), kind.resource, name];
   return '/history/' + parts.map(encodeURIComponent).join('/') + query(parameters);
 }

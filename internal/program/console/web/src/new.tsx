@@ -3,6 +3,7 @@
 import { useCallback, useEffect, useMemo, useState } from 'preact/hooks';
 import { type Obj, post, type Resource } from './api';
 import { managerOf } from './apply';
+import { CopyAs } from './copymenu';
 import { apiVersion, type Kind, pathOf } from './discovery';
 import { type Doc, docOf, filled, settled } from './document';
 import { draftAt, draftKey } from './drafts';
@@ -47,6 +48,11 @@ export function NewView({ kind, namespace }: { kind: Kind; namespace: string }) 
   );
   useEffect(() => void begin(), [begin]);
   const causes = useMemo(() => causesOf(error), [error]);
+  const into = (object: Obj) => {
+    const metadata = isObj(object['metadata']) ? object['metadata'] : {};
+    return kind.namespaced ? (typeof metadata['namespace'] === 'string' ? metadata['namespace'] : namespace || 'default') : '';
+  };
+  const parameters = { fieldManager: managerOf(session.user.username), fieldValidation: 'Strict' };
   const create = async () => {
     const whole = read(doc);
     change(() => whole);
@@ -54,10 +60,7 @@ export function NewView({ kind, namespace }: { kind: Kind; namespace: string }) 
     setBusy(true);
     setError(undefined);
     try {
-      const metadata = isObj(whole.object['metadata']) ? whole.object['metadata'] : {};
-      const into = typeof metadata['namespace'] === 'string' ? metadata['namespace'] : namespace || 'default';
-      const path = pathOf(kind, kind.namespaced ? into : undefined, undefined, undefined, { fieldManager: managerOf(session.user.username), fieldValidation: 'Strict' });
-      const made = await post<Resource>(path, whole.object);
+      const made = await post<Resource>(pathOf(kind, into(whole.object), undefined, undefined, parameters), whole.object);
       forget();
       say(`${kind.kind} ${made.metadata.name} was created.`);
       go(linkToObject(kind, made.metadata.namespace, made.metadata.name));
@@ -79,6 +82,14 @@ export function NewView({ kind, namespace }: { kind: Kind; namespace: string }) 
         <h1>New {kind.kind}</h1>
         {dirty && <span class="tone open">draft, kept {survives ? 'in this tab' : 'until this page is loaded anew'}</span>}
         <span class="gap" />
+        {!isSecretKind(kind) && !doc.error && (
+          <CopyAs
+            describe={() => {
+              const { object } = read(doc);
+              return { method: 'POST', path: pathOf(kind, into(object)), query: Object.entries(parameters), body: object, of: { kind, namespace: into(object), verb: 'create' } };
+            }}
+          />
+        )}
         <a class="button" href={linkToKind(kind, namespace)}>
           Cancel
         </a>

@@ -4,13 +4,15 @@ import { type ComponentChildren } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import { Action } from './action';
 import { events as watch, get, type Obj, pause, reasonOf, Refused, request, type Resource } from './api';
+import type { Described } from './copyas';
+import { CopyAs } from './copymenu';
 import { actions, apiVersion, execOf, type Kind, logsOf, pathOf, readable } from './discovery';
 import { textOf } from './document';
 import { draftAt, draftKey, dropDraft, hasDraft, keepDraft } from './drafts';
 import { Edit, isSecretKind } from './edit';
 import { Events } from './events';
 import { Graph } from './graph';
-import { History, useHistory } from './history';
+import { History, pathOf as historyPath, useHistory } from './history';
 import { Logs } from './logs';
 import { wanted } from './rights';
 import { go, linkToKind, linkToNew, linkToObject } from './router';
@@ -95,6 +97,16 @@ export function ObjectView({ kind, namespace, name, tab }: { kind: Kind; namespa
     ...readable(kind).map((s): [string, string, boolean] => ['read-' + s.name, s.name, !gone]),
   ];
   const current = tabs.find(([id, , there]) => id === tab && there)?.[0] ?? '';
+  const describe = (part: string): Described => {
+    if (part === 'logs' && logs) return { method: 'GET', path: pathOf(kind, namespace, name, logs.name), query: [['tailLines', '500']] };
+    if (part === 'events' && eventKind) {
+      const inNamespace = namespace || 'default';
+      return { method: 'GET', path: pathOf(eventKind, inNamespace), query: [['fieldSelector', `involvedObject.uid=${m.uid}`]], of: { kind: eventKind, namespace: inNamespace, verb: 'list' } };
+    }
+    if (part === 'history') return { method: 'GET', path: historyPath(kind, namespace, name) };
+    if (part.startsWith('read-')) return { method: 'GET', path: pathOf(kind, namespace, name, part.slice(5)) };
+    return { method: 'GET', path: pathOf(kind, namespace, name), of: { kind, namespace, name, verb: 'get' } };
+  };
   return (
     <>
       <nav class="crumbs" aria-label="Where">
@@ -106,6 +118,7 @@ export function ObjectView({ kind, namespace, name, tab }: { kind: Kind; namespa
         {gone && <span class="tone bad">deleted</span>}
         {!gone && m.deletionTimestamp && <span class="tone open">terminating</span>}
         <span class="gap" />
+        <CopyAs describe={() => describe(current)} />
         {!gone && actions(kind).map((s) => <ActionButton key={s.name} kind={kind} namespace={namespace} name={name} sub={s.name} act={act} />)}
         {mayDelete && !gone && (
           <button type="button" class="danger" onClick={() => setDeleting(true)}>
@@ -316,6 +329,7 @@ function Delete({ kind, namespace, object, close }: { kind: Kind; namespace: str
         )}
       </Field>
       <div class="buttons">
+        <CopyAs describe={() => ({ method: 'DELETE', path: pathOf(kind, namespace, name), query: policy ? [['propagationPolicy', policy]] : [], of: { kind, namespace, name, verb: 'delete' } })} />
         <button type="button" onClick={close} autofocus>
           Cancel
         </button>

@@ -90,8 +90,8 @@ export interface Part {
   fields?: string; // without, objects are whole
 }
 
-// pageOf reads a page.
-export function pageOf(prefix: string, kind: Kind, namespace: string, asked: Asked, part: Part, signal?: AbortSignal): Promise<Page> {
+// parametersOf are the parameters of a page.
+export function parametersOf(asked: Asked, part: Part): URLSearchParams {
   const q = conditionsOf(asked);
   q.append('limit', String(part.limit));
   if (part.page) q.append('page', String(part.page));
@@ -102,7 +102,12 @@ export function pageOf(prefix: string, kind: Kind, namespace: string, asked: Ask
     q.append('sortBy', asked.sortBy);
     q.append('ascending', String(asked.ascending));
   }
-  return get<Page>(`${pathOfQuery(prefix, kind, namespace)}?${q}`, signal ? { signal } : {});
+  return q;
+}
+
+// pageOf reads a page.
+export function pageOf(prefix: string, kind: Kind, namespace: string, asked: Asked, part: Part, signal?: AbortSignal): Promise<Page> {
+  return get<Page>(`${pathOfQuery(prefix, kind, namespace)}?${parametersOf(asked, part)}`, signal ? { signal } : {});
 }
 
 // pagesOf reads what a query selects, page by page, up to so many objects.

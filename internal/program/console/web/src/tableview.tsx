@@ -3,11 +3,13 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { follow, get, pause, reasonOf, Refused, type Resource, untilOnline } from './api';
 import { Bulk, countOfTargets, type Targets } from './bulk';
+import type { Described } from './copyas';
+import { CopyAs } from './copymenu';
 import { type Kind, pathOf } from './discovery';
 import { textOf as yamlOf } from './document';
 import { download, exported, mostExported } from './exporting';
 import { useKeys } from './keys';
-import { changes, conditionsOf, countsOf, type Field, fieldsOf, type Filter, type Page, pageOf } from './querying';
+import { changes, conditionsOf, countsOf, type Field, fieldsOf, type Filter, type Page, pageOf, parametersOf, pathOfQuery } from './querying';
 import { wanted } from './rights';
 import { linkToNew, linkToObject, type Place } from './router';
 import { columnsOf, labelColumn, projectionOf, type Shown } from './shown';
@@ -169,9 +171,13 @@ function Queried({ kind, namespace, place, fields }: { kind: Kind; namespace: st
       setExporting(undefined);
     }
   };
+  // The list does what it can: it selects by labels alone, in its own order.
+  const simple = !state.sortBy && !state.words && state.filters.length === 0 && state.page === 1;
+  const describe = (): Described =>
+    simple ? listOf(kind, namespace, state.labels) : { method: 'GET', path: pathOfQuery(prefix, kind, namespace), query: [...parametersOf(state, { limit: perPage, page: state.page })] };
   return (
     <>
-      <Title kind={kind} namespace={namespace} live={denied ? 'still' : live} />
+      <Title kind={kind} namespace={namespace} live={denied ? 'still' : live} describe={describe} />
       {denied && <Problem error={error} title={namespace || !kind.namespaced ? 'You may not list these' : 'You may not list these in all namespaces: name one of yours above'} />}
       <div class="tools">
         <input type="search" class="words" aria-label={`Filter ${kind.resource}`} placeholder="Words  ( / )" title="In names, namespaces, labels, texts and columns" value={typed} onInput={(e) => setTyped(e.currentTarget.value)} />
@@ -289,7 +295,7 @@ function Listed({ kind, namespace, place }: { kind: Kind; namespace: string; pla
   const count = loaded.rows.size;
   return (
     <>
-      <Title kind={kind} namespace={namespace} live={live} />
+      <Title kind={kind} namespace={namespace} live={live} describe={() => listOf(kind, namespace, state.labels)} />
       <Problem error={error} title={live === 'broken' ? 'Out of date, and trying again' : 'You may not list these'} />
       <div class="tools">
         <LabelFilter kind={kind} namespace={namespace} value={state.labels} set={(labels) => change({ labels })} />
@@ -325,7 +331,11 @@ function Listed({ kind, namespace, place }: { kind: Kind; namespace: string; pla
   );
 }
 
-function Title({ kind, namespace, live }: { kind: Kind; namespace: string; live: Live }) {
+function listOf(kind: Kind, namespace: string, labels: string): Described {
+  return { method: 'GET', path: pathOf(kind, namespace), query: labels ? [['labelSelector', labels]] : [], of: { kind, namespace, verb: 'list' } };
+}
+
+function Title({ kind, namespace, live, describe }: { kind: Kind; namespace: string; live: Live; describe: () => Described }) {
   const mayCreate = useMay(kind.verbs.includes('create') ? wanted(kind, 'create', namespace) : undefined);
   return (
     <div class="heading">
@@ -336,6 +346,7 @@ function Title({ kind, namespace, live }: { kind: Kind; namespace: string; live:
       </span>
       <span class={`live ${live}`}>{said[live]}</span>
       <span class="gap" />
+      <CopyAs describe={describe} />
       {mayCreate && (
         <a class="button primary" href={linkToNew(kind, namespace)}>
           New {kind.kind}

@@ -108,6 +108,12 @@ const steps = {
     const select = await page.$('dialog .form select');
     if (select) await select.select('Approved');
     else await page.type('dialog .form input', 'Approved');
+    await page.locator('dialog ::-p-text(Copy as …)').click();
+    await see('kubectl create --raw=/apis/', 'dialog dialog');
+    await see('/made/approval', 'dialog dialog');
+    await see('Approved', 'dialog dialog');
+    await page.keyboard.press('Escape');
+    await page.waitForFunction(() => document.querySelectorAll('dialog').length === 1, patience);
     await page.locator('dialog button.primary').click();
     await see('was accepted');
     await press('Close');

@@ -3,7 +3,9 @@
 //
 //   node edits.mjs FOLDER [folder for screenshots]
 import assert from 'node:assert/strict';
-import { accessible, at, closed, confirmed, evil, field, open, page, patience, press, run, saved, see, serve, shot, signIn, token, turnTo, unharmed, unseen, write, yaml } from './shared.mjs';
+import { execFileSync } from 'node:child_process';
+import { join } from 'node:path';
+import { accessible, at, closed, confirmed, evil, field, open, page, patience, press, programs, run, saved, see, serve, shot, signIn, token, turnTo, unharmed, unseen, write, yaml } from './shared.mjs';
 
 const server = await serve('annex');
 const { kubectl } = server;
@@ -41,6 +43,21 @@ const offered = async (text) => {
   await see(text, '.cm-tooltip-autocomplete');
   await page.waitForFunction(() => Date.now() - (globalThis.since ??= Date.now()) > 150, { ...patience, polling: 50 });
   await page.evaluate(() => delete globalThis.since);
+};
+
+// copied is the text of a request in a language; shell carries one out as the administrator.
+const copied = async (language, within = 'main') => {
+  await (await page.waitForFunction((w) => [...document.querySelectorAll(`${w} button`)].find((b) => b.textContent === 'Copy as …'), patience, within)).click();
+  await page.locator(`::-p-aria([name="${language}"][role="radio"])`).click();
+  const text = await (await page.waitForFunction((l) => document.querySelector(`pre.copied[aria-label="${l}"]`)?.textContent, patience, language)).jsonValue();
+  await page.keyboard.press('Escape');
+  await page.waitForFunction(() => !document.querySelector('pre.copied'), patience);
+  return text;
+};
+const shell = (text) => {
+  const data = join(server.home, 'data');
+  const env = { PATH: `${programs}:${process.env.PATH}`, HOME: server.home, KUBECONFIG: join(data, 'kubeconfig'), TOKEN: token.ada, CA: join(data, 'cert', 'ca.crt') };
+  return execFileSync('/bin/sh', ['-eu', '-c', text], { encoding: 'utf8', env, stdio: ['pipe', 'pipe', 'pipe'] });
 };
 
 const steps = {
@@ -202,6 +219,47 @@ const steps = {
     await valueIs('note', 'typed before the login ended');
     await saved();
     assert.equal(the('both', '{.spec.note}'), 'typed before the login ended');
+  },
+  async 'what is copied does what the page does'() {
+    await at('#/k/shop.example.com/v1/cakes?ns=default');
+    await see('plain', 'tbody');
+    assert.match(shell(await copied('kubectl')), /^both .*\n(.*\n)*plain /m);
+    await at('#/k/shop.example.com/v1/cakes?ns=default&q=plain&sort=-name');
+    await see('1 object');
+    assert.deepEqual(JSON.parse(shell(await copied('kubectl'))).items.map((i) => i.metadata.name), ['plain']);
+    assert.deepEqual(JSON.parse(shell(await copied('curl'))).items.map((i) => i.metadata.name), ['plain']);
+    assert.match(await copied('Go'), /\/query\/shop.example.com\/v1\/namespaces\/default\/cakes\?q=plain/);
+    await at('#/new/shop.example.com/v1/cakes?ns=default');
+    await asForm();
+    await (await field('name')).fill('copied');
+    await (await field('note')).fill("it's $HOME");
+    await (await field('size')).fill('large');
+    assert.match(shell(await copied('kubectl')), /cake.shop.example.com\/copied created/);
+    assert.equal(the('copied'), `{"note":"it's $HOME","size":"large"}`);
+    await press('Discard');
+    await at(object('copied'));
+    await see('large', 'pre');
+    assert.match(shell(await copied('kubectl')), /note: it's \$HOME/);
+    assert.equal(JSON.parse(shell(await copied('curl'))).metadata.name, 'copied');
+    await at(object('copied', 'edit'));
+    await asForm();
+    await (await field('amount')).fill('3');
+    await press('Review and save');
+    await page.waitForSelector('dialog .differences', patience);
+    await accessible('a difference that can be copied');
+    assert.match(shell(await copied('kubectl', 'dialog')), /cake.shop.example.com\/copied serverside-applied/);
+    assert.equal(the('copied', '{.spec.amount}'), '3');
+    await press('Back to the edit');
+    await press('Discard');
+    await press('Delete');
+    await page.waitForSelector('dialog select', patience);
+    assert.match(shell(await copied('kubectl', 'dialog')), /"copied" deleted/);
+    await press('Cancel');
+    await see('deleted', '.heading');
+    // Values of Secrets are in no text.
+    await at('#/new/core/v1/secrets?ns=default');
+    await see('New Secret', 'h1');
+    assert.equal(await page.evaluate(() => [...document.querySelectorAll('button')].some((b) => b.textContent === 'Copy as …')), false);
   },
   async 'a draft of a deleted object makes it anew'() {
     kubectl(['apply', '-f', '-'], cake('brief', { note: 'short' }));

@@ -162,6 +162,10 @@ const steps = {
     await page.keyboard.press('Enter');
     await see('60 objects');
     await hash('labels=team=blue');
+    await press('Copy as …');
+    await see('pizzas?labelSelector=team%3Dblue&limit=50&page=1&sortBy=column%3AFirst', 'dialog');
+    await looked('copy-as');
+    await press('Close');
     await page.reload();
     await see('60 objects');
     await page.goBack();
@@ -193,10 +197,17 @@ const steps = {
     await press('Close');
     await at(`${pizzas}?labels=${encodeURIComponent('big=yes')}`);
     await see('40 objects');
+    await press('Copy as …');
+    await see('kubectl get pizzas.shop.example.com --all-namespaces --selector=big=yes', 'dialog');
+    await press('Close');
     await page.locator('::-p-aria([name="Select pizza-000"])').click();
     await page.locator('::-p-aria([name="Select pizza-003"])').click();
     await press('Delete…');
     await see('Delete 2 pizzas?', 'dialog');
+    await page.locator('dialog ::-p-text(Copy as …)').click();
+    await see('This is the first of 2 requests', 'dialog dialog');
+    await see('kubectl delete pizzas.shop.example.com pizza-000', 'dialog dialog');
+    await page.keyboard.press('Escape');
     await press('Delete 2 pizzas');
     await see('2 of 2 deleted', 'dialog');
     await press('Close');
