@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annexapi/annex/api"
+	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/model/define"
 )
 
@@ -320,6 +321,19 @@ func fieldPath(path string) []string {
 // must be whole seconds; 0 means that objects do not expire.
 func (k *KindBuilder[T]) TTL(ttl time.Duration) *KindBuilder[T] {
 	k.kind().TTL = ttl
+	return k
+}
+
+// History is how long the revisions of a kind's objects are kept for clients, see KindBuilder.History.
+type History = config.History
+
+// History keeps the revisions of the kind's objects, with the names of the users who wrote them, for /history and the verbs
+// history, diff, undo and deleted of the kubectl plugin: for some time, such as History{Age: 30 * 24 * time.Hour}, in a
+// number of each object, or both. Without it, only the revisions that watches need are there, without users. The storages
+// Embedded and Files keep them on disk, Memory in memory, and etcd has no history for clients. Options.HistoryOf, the
+// operator's option, takes precedence.
+func (k *KindBuilder[T]) History(keep History) *KindBuilder[T] {
+	k.kind().History = &define.History{Age: keep.Age, Revisions: keep.Revisions, Bytes: keep.Bytes}
 	return k
 }
 

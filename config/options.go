@@ -53,6 +53,10 @@ type Options struct {
 	QueryPrefix *string
 	// Serving configures how connections are served.
 	Serving ServingOptions
+	// HistoryOf sets how long the revisions of a resource's objects are kept for clients, instead of the History of its kind.
+	HistoryOf map[schema.GroupResource]History
+	// HistoryOfSecrets lets callers who may get a Secret read its history. By default the server shows it to no caller.
+	HistoryOfSecrets bool
 	// ClientCAFile is a file of authorities whose client certificates are accepted, in addition to the server's own
 	// authority, or in place of the authorities of its cluster.
 	ClientCAFile string

@@ -52,9 +52,12 @@ type Status struct {
 	// has been compacted or the backend does not know.
 	Revision  uint64 `json:"revision"`
 	Compacted uint64 `json:"compacted,omitempty"`
-	// HistoryEvents and HistoryBytes are the size of the kept history, in events and in bytes.
+	// HistoryEvents and HistoryBytes are the size of the history of watches, in events and in bytes.
 	HistoryEvents int   `json:"historyEvents,omitempty"`
 	HistoryBytes  int64 `json:"historyBytes,omitempty"`
+	// KeptRevisions and KeptBytes are the number and size of the revisions that are kept for clients beyond that.
+	KeptRevisions int64 `json:"keptRevisions,omitempty"`
+	KeptBytes     int64 `json:"keptBytes,omitempty"`
 	// DiskBytes is the size of the backend's files on disk, in bytes.
 	DiskBytes uint64 `json:"diskBytes,omitempty"`
 	// Watches is the number of open watches.

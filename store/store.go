@@ -45,6 +45,9 @@ type Resource struct {
 	// Triggers return values by which a watch cache quickly finds the watches interested in an event. There is at
 	// most one trigger; nil is none. The revisioned core needs none.
 	Triggers storage.IndexerFuncs
+	// Retention is how long the revisions of the resource's objects are kept for clients, by backends that can. Nil leaves the
+	// retention as it is, for a view that is not the resource's own.
+	Retention *Retention
 	// Unstructured reports that the content of New's objects is a shared map, so that a shallow copy does not isolate
 	// two readers from each other.
 	Unstructured bool

@@ -2,7 +2,8 @@
 //
 // It holds the handler chain with the only use of upstream's options and configuration (upstream), and the
 // components of the chain: audit and its log files (audit, logfile), the last requests (requestlog), queries (query),
-// streams (streams), operations (operations) and the loopback connection of the server to itself (loopback).
+// the history (history), streams (streams), operations (operations) and the loopback connection of the server to itself
+// (loopback).
 //
 // It must not hold decisions that depend on a mode or a user: package program passes them in.
 //

@@ -358,7 +358,7 @@ func TestOpen_newerFormat_isRejectedUnchanged(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	newer := binary.BigEndian.AppendUint32(nil, 2) // above formatVersion
+	newer := binary.BigEndian.AppendUint32(nil, 3) // above formatVersion
 	newer = append(newer, []byte("sixteen bytes id and what the future adds")...)
 	newer = binary.BigEndian.AppendUint32(newer, crc32.Checksum(newer, crc32.MakeTable(crc32.Castagnoli)))
 	rewrite(t, files, func(db *pebble.DB) {
@@ -368,7 +368,7 @@ func TestOpen_newerFormat_isRejectedUnchanged(t *testing.T) {
 	})
 	before := takeImage(t, files)
 	_, err := embedded.Open(imageDir, embedded.Options{FS: files})
-	if err == nil || errors.Is(err, journal.ErrDamaged) || !strings.Contains(err.Error(), "format 2") {
+	if err == nil || errors.Is(err, journal.ErrDamaged) || !strings.Contains(err.Error(), "format 3") {
 		t.Errorf("error %v", err)
 	}
 	if changed := changedFiles(before, takeImage(t, files)); len(changed) > 0 {

@@ -57,11 +57,17 @@ type Journal struct {
 	last   atomic.Uint64
 	closed atomic.Bool
 
+	// raised is set if the journal has the newest format.
+	raised atomic.Bool
+
 	mu     sync.Mutex // held from reading bounds until their new value is applied
 	bounds bounds
 }
 
-var _ journal.Recoverer = (*Journal)(nil)
+var (
+	_ journal.Recoverer = (*Journal)(nil)
+	_ journal.Shelf     = (*Journal)(nil)
+)
 
 // slowDisk is the duration after which an operation is reported as slow.
 const slowDisk = 5 * time.Second
@@ -142,7 +148,7 @@ func (p *dirLock) open() (_ *Journal, err error) {
 	return j, nil
 }
 
-// begin finishes opening: it gives a new journal its identity, and a journal of an older program the present format.
+// begin finishes opening: it gives a new journal its identity.
 func (j *Journal) begin(state contents) error {
 	if version := j.db.FormatMajorVersion(); version != pebble.FormatNewest {
 		return fmt.Errorf("the database has format %d, want %d", version, pebble.FormatNewest)
@@ -153,13 +159,22 @@ func (j *Journal) begin(state contents) error {
 			return err
 		}
 	}
-	if state.format.version < formatVersion {
-		present := format{version: formatVersion, identity: j.identity}
+	j.raised.Store(state.format.version == formatVersion)
+	if state.format.version < plainVersion {
+		present := format{version: plainVersion, identity: j.identity}
 		if err := j.db.Set(formatKey, present.encode(), pebble.Sync); err != nil {
 			return describe(err)
 		}
 	}
 	return j.disk.error()
+}
+
+// raise adds the newest format to a batch that needs it. Older programs then refuse the journal.
+func (j *Journal) raise(batch *pebble.Batch) error {
+	if j.raised.Load() {
+		return nil
+	}
+	return batch.Set(formatKey, format{version: formatVersion, identity: j.identity}.encode(), nil)
 }
 
 // Pebble reports a disk with less than a tenth of its space available. On a large disk, a tenth is more than a
@@ -303,6 +318,11 @@ func (j *Journal) Append(record journal.Record) (wait func() error, err error) {
 			return nil, err
 		}
 	}
+	if record.User != "" {
+		if err := j.raise(batch); err != nil {
+			return nil, err
+		}
+	}
 	entry := batch.SetDeferred(recordKeyLength, recordLength(record))
 	copy(entry.Key, recordKey(record.Revision))
 	encodeRecord(entry.Value, record)
@@ -314,6 +334,9 @@ func (j *Journal) Append(record journal.Record) (wait func() error, err error) {
 	}
 	if err := j.failed(); err != nil {
 		return nil, err
+	}
+	if record.User != "" {
+		j.raised.Store(true)
 	}
 	j.last.Store(record.Revision)
 	return sync.OnceValue(func() error { return j.wait(batch, record.Revision) }), nil
@@ -363,6 +386,11 @@ func (j *Journal) read(revision uint64) (journal.Record, error) {
 
 // Trim implements journal.Journal.
 func (j *Journal) Trim(compacted uint64, drop []uint64) error {
+	return j.TrimAndShelve(compacted, drop, nil)
+}
+
+// TrimAndShelve implements journal.Shelf.
+func (j *Journal) TrimAndShelve(compacted uint64, drop []uint64, edits []journal.ShelfEdit) error {
 	if err := j.failed(); err != nil {
 		return err
 	}
@@ -390,6 +418,9 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 	if err := batch.Set(boundsKey, next.encode(), nil); err != nil {
 		return err
 	}
+	if err := j.shelve(batch, edits); err != nil {
+		return err
+	}
 	durable := pebble.NoSync
 	if raises {
 		durable = pebble.Sync
@@ -406,6 +437,9 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 		return err
 	}
 	j.bounds = next
+	if len(edits) > 0 {
+		j.raised.Store(true)
+	}
 	if raises {
 		j.last.Store(compacted)
 	}

@@ -11,15 +11,19 @@ import (
 
 // The encodings below are drawn in docs/formats/embedded.md, and TestEncodings_bytes pins them. A change to any of them
 // needs a new version byte, so that this program still reads what older ones have written, and a new formatVersion, so
-// that an older program refuses the journal instead of reporting damage. A program raises the format of a journal when
-// it opens it, before its first append; records that are there stay as they are.
+// that an older program refuses the journal instead of reporting damage. A program raises the format of a journal in the
+// step that writes the first such encoding; records that are there stay as they are.
 
 const (
 	recordVersion = 1
+	// attributedVersion is the version of a record with a user: the length of the name and the name follow the key.
+	attributedVersion = 2
 
 	flagDeleted = 1 << 0
 	flagExpires = 1 << 1
 	knownFlags  = flagDeleted | flagExpires
+
+	mostUser = 1<<16 - 1
 
 	// recordHeader is version, flags, committed, expires, previous, key length.
 	recordHeader   = 1 + 1 + 8 + 8 + 8 + 4
@@ -56,7 +60,15 @@ func checksum(revision uint64, data []byte) uint32 {
 }
 
 func recordLength(r journal.Record) int {
-	return recordHeader + len(r.Key) + len(r.Value) + checksumLength
+	return recordHeader + len(r.Key) + userLength(r) + len(r.Value) + checksumLength
+}
+
+// userLength returns the length of the user in a record, 0 without one.
+func userLength(r journal.Record) int {
+	if r.User == "" {
+		return 0
+	}
+	return 2 + min(len(r.User), mostUser)
 }
 
 // encodeRecord fills buf, which has the length recordLength(r).
@@ -78,6 +90,13 @@ func encodeRecord(buf []byte, r journal.Record) {
 	binary.BigEndian.PutUint32(buf[26:], uint32(len(r.Key)))
 	n := recordHeader
 	n += copy(buf[n:], r.Key)
+	if r.User != "" {
+		buf[0] = attributedVersion
+		user := r.User[:min(len(r.User), mostUser)]
+		binary.BigEndian.PutUint16(buf[n:], uint16(len(user)))
+		n += 2
+		n += copy(buf[n:], user)
+	}
 	n += copy(buf[n:], r.Value)
 	binary.BigEndian.PutUint32(buf[n:], checksum(r.Revision, buf[:n]))
 }
@@ -101,7 +120,7 @@ func recordIn(revision uint64, data []byte) (journal.Record, error) {
 	if got := checksum(revision, body); got != sum {
 		return journal.Record{}, journal.Damaged(revision, "checksum is %08x, want %08x", got, sum)
 	}
-	if body[0] != recordVersion {
+	if body[0] != recordVersion && body[0] != attributedVersion {
 		return journal.Record{}, journal.Damaged(revision, "record format %d is unknown", body[0])
 	}
 	flags := body[1]
@@ -122,14 +141,24 @@ func recordIn(revision uint64, data []byte) (journal.Record, error) {
 	if flags&flagExpires != 0 {
 		r.Expires = time.UnixMicro(int64(binary.BigEndian.Uint64(body[10:]))).UTC()
 	}
-	if value := body[recordHeader+keyLength:]; len(value) > 0 || !r.Deleted {
+	rest := body[recordHeader+keyLength:]
+	if body[0] == attributedVersion {
+		if len(rest) < 2 || int(binary.BigEndian.Uint16(rest)) > len(rest)-2 {
+			return journal.Record{}, journal.Damaged(revision, "the user exceeds the record")
+		}
+		n := 2 + int(binary.BigEndian.Uint16(rest))
+		r.User, rest = string(rest[2:n]), rest[n:]
+	}
+	if value := rest; len(value) > 0 || !r.Deleted {
 		r.Value = value[:len(value):len(value)]
 	}
 	return r, nil
 }
 
-// formatVersion is the version of the journal as a whole: its keys and their meaning together.
-const formatVersion = 1
+// formatVersion is the version of the journal as a whole: its keys and their meaning together. A journal has
+// plainVersion until the first record with a user, or the first key of a shelf, is written, in the same step: programs
+// that know neither read journals without them.
+const formatVersion, plainVersion = 2, 1
 
 var formatKey = []byte("m/format")
 

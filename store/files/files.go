@@ -100,6 +100,7 @@ type Journal struct {
 var (
 	_ journal.Recoverer = (*Journal)(nil)
 	_ journal.Purger    = (*Journal)(nil)
+	_ journal.Shelf     = (*Journal)(nil)
 	_ driver.Edited     = (*Journal)(nil)
 )
 
@@ -273,6 +274,19 @@ func (j *Journal) Read(revision uint64) (journal.Record, error) {
 // Trim implements journal.Journal.
 func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 	return j.records.Load().Trim(compacted, drop)
+}
+
+// TrimAndShelve implements journal.Shelf.
+func (j *Journal) TrimAndShelve(compacted uint64, drop []uint64, edits []journal.ShelfEdit) error {
+	return j.records.Load().TrimAndShelve(compacted, drop, edits)
+}
+
+// ReadShelf implements journal.Shelf.
+func (j *Journal) ReadShelf(key string) ([]byte, error) { return j.records.Load().ReadShelf(key) }
+
+// ScanShelf implements journal.Shelf.
+func (j *Journal) ScanShelf(from, below string, backwards bool, yield func(key string, value []byte) bool) error {
+	return j.records.Load().ScanShelf(from, below, backwards, yield)
 }
 
 // Purge implements journal.Purger.

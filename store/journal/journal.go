@@ -32,6 +32,9 @@ type Record struct {
 	Committed time.Time
 	// Expires is the time at which the core has to delete the key; the zero time is never.
 	Expires time.Time
+	// User is the name of the user who wrote, for keys whose history is kept. A journal that does not keep it returns records
+	// without it.
+	User string
 }
 
 // Journal makes records durable and returns them. Append is called by one goroutine at a time, and so is Trim, but
@@ -100,6 +103,29 @@ type Purger interface {
 	// Purge returns when none of the journal's files holds a record dropped before the call. It may rewrite all kept
 	// records. It runs concurrently with all calls but Close, and ends early with the context.
 	Purge(ctx context.Context) error
+}
+
+// Shelf is a journal with an ordered space of keys beside its records, the shelf. The core moves records there that it
+// keeps beyond the compacted revision: they are read on demand, and not replayed. ReadShelf and ScanShelf may be called
+// concurrently with everything but Close.
+type Shelf interface {
+	Journal
+
+	// TrimAndShelve is Trim, and changes the shelf in the same atomic step. A crash may undo both, and only both.
+	TrimAndShelve(compacted uint64, drop []uint64, edits []ShelfEdit) error
+
+	// ReadShelf returns the value at a key, nil if there is none. The caller must not change it.
+	ReadShelf(key string) ([]byte, error)
+
+	// ScanShelf calls yield for the keys from one key on and below another, in their order or backwards, until yield
+	// returns false. The value is valid until yield returns.
+	ScanShelf(from, below string, backwards bool, yield func(key string, value []byte) bool) error
+}
+
+// ShelfEdit sets a key of a shelf; a nil Value removes it.
+type ShelfEdit struct {
+	Key   string
+	Value []byte
 }
 
 var (

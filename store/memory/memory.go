@@ -26,7 +26,7 @@ func New() journal.Journal {
 func NewAfter(revision uint64) journal.Journal { return newMemory(revision) }
 
 func newMemory(revision uint64) *memory {
-	return &memory{records: newRecords(), last: revision, compacted: revision}
+	return &memory{records: newRecords(), shelf: newShelf(), last: revision, compacted: revision}
 }
 
 // records are sorted by revision. A copy costs nothing and is independent of its original.
@@ -37,9 +37,18 @@ func newRecords() *records {
 	return btree.NewBTreeGOptions(byRevision, btree.Options{NoLocks: true})
 }
 
+// shelf is sorted by key.
+type shelf = btree.BTreeG[journal.ShelfEdit]
+
+func newShelf() *shelf {
+	byKey := func(a, b journal.ShelfEdit) bool { return a.Key < b.Key }
+	return btree.NewBTreeGOptions(byKey, btree.Options{NoLocks: true})
+}
+
 type memory struct {
 	mu        sync.RWMutex
 	records   *records
+	shelf     *shelf
 	closed    bool
 	kept      bool   // after Close, by a Store
 	last      uint64 // the revision that the next record has to follow; 0 allows any
@@ -50,7 +59,7 @@ type memory struct {
 func (m *memory) fork() *memory {
 	m.mu.Lock() // a copy changes its original, too
 	defer m.mu.Unlock()
-	return &memory{records: m.records.Copy(), last: m.last, compacted: m.compacted}
+	return &memory{records: m.records.Copy(), shelf: m.shelf.Copy(), last: m.last, compacted: m.compacted}
 }
 
 // revision returns the revision of the last record, or of the state before the first.
@@ -111,6 +120,13 @@ func (m *memory) Read(revision uint64) (journal.Record, error) {
 
 // Trim implements journal.Journal.
 func (m *memory) Trim(compacted uint64, drop []uint64) error {
+	return m.TrimAndShelve(compacted, drop, nil)
+}
+
+var _ journal.Shelf = (*memory)(nil)
+
+// TrimAndShelve implements journal.Shelf.
+func (m *memory) TrimAndShelve(compacted uint64, drop []uint64, edits []journal.ShelfEdit) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -120,6 +136,41 @@ func (m *memory) Trim(compacted uint64, drop []uint64) error {
 	for _, revision := range drop {
 		m.records.Delete(&journal.Record{Revision: revision})
 	}
+	for _, edit := range edits {
+		if edit.Value == nil {
+			m.shelf.Delete(edit)
+		} else {
+			m.shelf.Set(edit)
+		}
+	}
+	return nil
+}
+
+// ReadShelf implements journal.Shelf.
+func (m *memory) ReadShelf(key string) ([]byte, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.closed {
+		return nil, journal.ErrClosed
+	}
+	found, _ := m.shelf.Get(journal.ShelfEdit{Key: key})
+	return found.Value, nil
+}
+
+// ScanShelf implements journal.Shelf.
+func (m *memory) ScanShelf(from, below string, backwards bool, yield func(key string, value []byte) bool) error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.closed {
+		return journal.ErrClosed
+	}
+	if !backwards {
+		m.shelf.Ascend(journal.ShelfEdit{Key: from}, func(e journal.ShelfEdit) bool { return e.Key < below && yield(e.Key, e.Value) })
+		return nil
+	}
+	m.shelf.Descend(journal.ShelfEdit{Key: below}, func(e journal.ShelfEdit) bool {
+		return e.Key >= below || e.Key >= from && yield(e.Key, e.Value)
+	})
 	return nil
 }
 
@@ -139,7 +190,7 @@ func (m *memory) Close() error {
 	defer m.mu.Unlock()
 	m.closed = true
 	if !m.kept {
-		m.records = newRecords()
+		m.records, m.shelf = newRecords(), newShelf()
 	}
 	return nil
 }

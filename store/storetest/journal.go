@@ -34,6 +34,7 @@ func RunJournal(t *testing.T, open OpenJournal, durable bool) {
 		{"a journal with records jumps to a revision", false, jumpsAhead},
 		{"waiting in any order", false, waitsInAnyOrder},
 		{"many writers while records are dropped and read", false, manyWriters},
+		{"a shelf is sorted, and changes with a trim", false, shelvesInOrder},
 		{"after Close every call says so", false, saysClosed},
 		{"a replay gives every record, in order and exactly", true, replaysExactly},
 		{"a replay leaves out what was dropped and knows the compacted revision", true, replaysTrimmed},
@@ -42,6 +43,7 @@ func RunJournal(t *testing.T, open OpenJournal, durable bool) {
 		{"records are appended after a replay", true, appendsAfterReplay},
 		{"an error of yield ends the replay", true, yieldEndsReplay},
 		{"the context ends the replay", true, contextEndsReplay},
+		{"a shelf and users outlive the journal", true, keepsShelf},
 		{"an open journal cannot be opened again", true, isLocked},
 	}
 	for _, test := range tests {

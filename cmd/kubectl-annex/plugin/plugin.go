@@ -150,9 +150,15 @@ func (p *plugin) root() *cobra.Command {
 		p.newAttach(),
 		p.newCall(),
 		p.newCopy(),
+		p.newDeleted(),
+		p.newDiff(),
 		p.newExec(),
+		p.newGet(),
+		p.newHistory(),
 		p.newLogs(),
 		p.newPortForward(),
+		p.newRestore(),
+		p.newUndo(),
 		p.newWait(),
 	)
 	root.ValidArgsFunction = p.completeVerb

@@ -179,6 +179,12 @@ func openShop(t *testing.T) (*rest.Config, string) {
 			t.Fatal(err)
 		}
 		annextest.Apply(t, config, file)
+		if name == "b" { // a second revision
+			if err := os.WriteFile(file, []byte(text+"spec: {size: large}\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			annextest.Apply(t, config, file)
+		}
 	}
 	writeKubeconfig(t, config, filepath.Join(dir, "kubeconfig"))
 	return config, dir

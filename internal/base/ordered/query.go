@@ -59,8 +59,8 @@ func (f *Field) OrderValue(object runtime.Object) string {
 
 // reserved are names with another meaning in a query, and names of fields that all objects have.
 var reserved = []string{
-	"page", "limit", "cursor", "sortBy", "ascending", "facets", "name", "q", "labelSelector", "fieldSelector", "fields", "showManagedFields",
-	"watch", "resourceVersion", "namespace", "creationTimestamp", "columns", "labels", "failing",
+	"page", "limit", "cursor", "sortBy", "ascending", "facets", "at", "name", "q", "labelSelector", "fieldSelector", "fields",
+	"showManagedFields", "watch", "resourceVersion", "namespace", "creationTimestamp", "columns", "labels", "failing",
 }
 
 // Reserved reports whether kinds must not declare a field with this name.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -57,7 +58,7 @@ func (a orderedStorage) GetList(ctx context.Context, key string, opts storage.Li
 		return a.Interface.GetList(ctx, key, opts, list)
 	}
 	q := r.Query
-	if a.querier != nil && opts.Recursive {
+	if a.querier != nil && opts.Recursive && opts.ResourceVersionMatch != metav1.ResourceVersionMatchExact {
 		p := opts.Predicate
 		if q.Search.Digest.Digest != nil && p.ShardSelector == nil {
 			q.Search.Labels, p.Label = p.Label, labels.Everything()
@@ -79,6 +80,15 @@ func (a orderedStorage) GetList(ctx context.Context, key string, opts storage.Li
 	if err := a.inner.GetList(ctx, key, opts, list); err != nil {
 		return err
 	}
+	return FromList(ctx, a.Versioner(), list)
+}
+
+// FromList answers the query in a context, if there is one, from a list of all objects, which it empties.
+func FromList(ctx context.Context, versioner storage.Versioner, list runtime.Object) error {
+	r := requestOf(ctx)
+	if r == nil {
+		return nil
+	}
 	objects, err := meta.ExtractList(list)
 	if err != nil {
 		return err
@@ -87,11 +97,11 @@ func (a orderedStorage) GetList(ctx context.Context, key string, opts storage.Li
 	if err != nil {
 		return err
 	}
-	page, err := PageOf(objects, &q)
+	page, err := PageOf(objects, &r.Query)
 	if err != nil {
 		return err
 	}
-	if page.Revision, err = a.Versioner().ParseResourceVersion(m.GetResourceVersion()); err != nil {
+	if page.Revision, err = versioner.ParseResourceVersion(m.GetResourceVersion()); err != nil {
 		return err
 	}
 	r.Page = page

@@ -744,6 +744,13 @@ func (c *checker) capabilities(where string, k *Kind) {
 	case k.TTL > 0 && (k.Source != nil || k.CustomStorage != nil):
 		c.errorf(where, "TTL has no effect: the server does not store the objects")
 	}
+	switch h := k.History; {
+	case h == nil:
+	case h.Age < 0 || h.Revisions < 0 || h.Bytes < 0 || h.Age == 0 && h.Revisions == 0:
+		c.errorf(where, "History must have an Age, a number of Revisions, or both, and no negative bound")
+	case k.Source != nil || k.CustomStorage != nil:
+		c.errorf(where, "History has no effect: the server does not store the objects")
+	}
 	columns := map[string]bool{}
 	for _, col := range k.Columns {
 		name := strings.ToLower(col.Name)

@@ -262,6 +262,8 @@ type Kind struct {
 	WithoutGeneration bool
 	// TTL is how long an object is kept after its last write; 0 means forever.
 	TTL time.Duration
+	// History is how long the revisions of objects are kept for clients; nil keeps the revisions for watches alone.
+	History *History
 	// Unconditional kinds accept updates without a resource version in every server. Other kinds accept them if the
 	// options allow it.
 	Unconditional bool
@@ -617,4 +619,12 @@ func (k *Kind) Hooks() []string {
 		}
 	}
 	return names
+}
+
+// History is how long the revisions of a kind's objects are kept. The bounds hold together; 0 is no bound, or the default of
+// Bytes.
+type History struct {
+	Age       time.Duration
+	Revisions int
+	Bytes     int64
 }

@@ -121,8 +121,11 @@ func TestReadConfig_everyServeFlag(t *testing.T) {
 			return
 		}
 		flags := serveFlags(t)
-		if f.Name == "log-format" {
+		switch f.Name {
+		case "log-format":
 			value = "json"
+		case "history-of":
+			value = "{a: 720h+5}"
 		}
 		if err := setFlags(flags, nil, []byte(f.Name+": "+value)); err != nil || !flags.Lookup(f.Name).Changed {
 			t.Errorf("%s: %s: %v", f.Name, value, err)

@@ -35,6 +35,7 @@ type description struct {
 	StoredAs         string   `json:"storedAs,omitempty"`
 	MediaType        string   `json:"mediaType,omitempty"`
 	MediaTypeFrom    *source  `json:"mediaTypeFrom,omitempty"`
+	History          string   `json:"history,omitempty"`
 	StoredIn         string   `json:"storedIn,omitempty"`
 	StoredInFrom     *source  `json:"storedInFrom,omitempty"`
 	EncryptedWith    string   `json:"encryptedWith,omitempty"`
@@ -213,6 +214,7 @@ the permissions that the server needs in its cluster.`,
 				if r := p.Resource(k.Primary().GroupResource()); r != nil {
 					d.MediaType, d.MediaTypeFrom = r.MediaType, sourceOf(r.MediaTypeFrom)
 					d.StoredIn, d.StoredInFrom = r.Storage.Name(), sourceOf(r.StorageFrom)
+					d.History = historyText(p.Retention(k.Primary().GroupResource()))
 					d.EncryptedWith = encryptedWith(k.Primary().GroupResource())
 				}
 				all = append(all, d)
@@ -251,6 +253,7 @@ the permissions that the server needs in its cluster.`,
 	fairnessFlag(cmd.Flags(), &options.PriorityAndFairness)
 	loginFlags(cmd.Flags(), &options.Login)
 	queryFlag(cmd.Flags(), &options.QueryPrefix)
+	historyFlags(cmd.Flags(), &options)
 	clusterFlags(cmd.Flags(), &options)
 	configFileFlag(cmd.Flags(), &configFile)
 	return cmd
@@ -442,6 +445,7 @@ func printDescriptions(out io.Writer, all []description) error {
 			{"versions", strings.Join(d.Versions, ", ") + "; hub " + d.Hub},
 			{"stored as", d.StoredAs},
 			{"media type", d.MediaTypeFrom.of(d.MediaType)},
+			{"history", d.History},
 			{"stored in", d.StoredInFrom.of(d.StoredIn)},
 			{"encrypted with", d.EncryptedWith},
 			{"stored under", d.StoredUnder},

@@ -245,6 +245,7 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.Listen", "--secure-port"},
 	{"Options.Controllers", "--controllers"},
 	{"Options.QueryPrefix", "--query-prefix"},
+	{"Options.HistoryOf", "--history-of"},
 	{"Options.Serving.MinTLSVersion", "--tls-min-version"},
 	{"Options.Serving.CipherSuites", "--tls-cipher-suites"},
 	{"Options.Serving.CurvePreferences", "--tls-curve-preferences"},

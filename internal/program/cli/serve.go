@@ -320,6 +320,7 @@ All flags may also be set in a file, with --config.`,
 		"some stored objects, or no longer has their version or media type, so that clients can delete them")
 	flags.DurationVar(&options.HistoryAge, "history-age", 5*time.Minute, "minimum time that old revisions stay readable")
 	flags.Int64Var(&options.HistoryRevisions, "history-revisions", 10_000, "minimum number of old revisions that stay readable")
+	historyFlags(flags, &options)
 	memory.declare(flags)
 	flags.StringSliceVar(&options.Controllers, "controllers", []string{controllers.All}, controllersUsage)
 	flags.BoolVar(&options.UnrestrictedUpdate, "unrestricted-update", false, "accept updates without a resource version, which overwrite "+

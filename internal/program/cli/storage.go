@@ -144,6 +144,8 @@ func printStats(out io.Writer, all []maintenance.Stats) error {
 			{"compacted revision", s.Compacted},
 			{"revisions in the history", uint64(s.HistoryEvents)},
 			{"bytes in the history", uint64(s.HistoryBytes)},
+			{"kept revisions", uint64(s.KeptRevisions)},
+			{"bytes of kept revisions", uint64(s.KeptBytes)},
 			{"bytes on disk", s.DiskBytes},
 			{"watches", uint64(s.Watches)},
 		} {

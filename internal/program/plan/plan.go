@@ -130,7 +130,7 @@ func Resolve(d *definition.Definition, options config.Options, fallback driver.D
 		return nil, err
 	}
 	place := func() error { return p.place(fallback) }
-	for _, step := range []func() error{place, p.encode, p.completeMode, p.completeQuery, p.completeRest} {
+	for _, step := range []func() error{place, p.encode, p.completeMode, p.completeQuery, p.checkHistory, p.completeRest} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -205,7 +205,7 @@ func Everything(definition *define.Server, options config.Options) (*Plan, error
 		}
 	}
 	p.gather(at)
-	for _, step := range []func() error{p.encode, p.completeQuery, p.completeRest} {
+	for _, step := range []func() error{p.encode, p.completeQuery, p.checkHistory, p.completeRest} {
 		if err := step(); err != nil {
 			return nil, err
 		}

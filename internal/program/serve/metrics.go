@@ -53,6 +53,10 @@ func coreMetrics(labels prometheus.Labels) []metric {
 			}),
 		newMetric("history_memory_bytes", "Part of history_bytes that is in memory.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.HotBytes) }),
+		newMetric("kept_revisions", "Revisions that are kept for clients beyond the history of watches.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.Kept) }),
+		newMetric("kept_bytes", "Bytes of the kept revisions.", prometheus.GaugeValue,
+			func(s mvcc.Stats) float64 { return float64(s.KeptBytes) }),
 		newMetric(
 			"history_trimmed_early_total",
 			"Revisions that the storage removed from the history early because of the byte limit.",

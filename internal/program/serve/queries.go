@@ -12,13 +12,14 @@ import (
 	"github.com/annexapi/annex/internal/model/convert"
 	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/program/plan"
+	"github.com/annexapi/annex/internal/server/history"
 	"github.com/annexapi/annex/internal/server/query"
 	"github.com/annexapi/annex/internal/server/upstream"
 	"github.com/annexapi/annex/internal/standalone/coreapi"
 	"github.com/annexapi/annex/internal/storage/registry"
 )
 
-// queries has the resources of the query API.
+// queries has the resources of the query API and the history.
 type queries struct {
 	plan       *plan.Plan
 	schemes    *convert.Machinery
@@ -26,11 +27,8 @@ type queries struct {
 	namespaces modeStorage
 }
 
-// addTo adds the query API for the definition's kinds, namespaces, and the resources of aggregated servers.
+// addTo adds the query API and the history for the definition's kinds, namespaces, and the resources of aggregated servers.
 func (q queries) addTo(config *upstream.Config) error {
-	if q.plan.QueryPrefix == "" {
-		return nil
-	}
 	var own []*query.Resource
 	if config.BuiltIn[corev1.SchemeGroupVersion] != nil {
 		encode, err := q.schemes.ItemEncoder(corev1.SchemeGroupVersion.WithKind("Namespace"), true)
@@ -62,16 +60,30 @@ func (q queries) addTo(config *upstream.Config) error {
 			own = append(own, resource)
 		}
 	}
+	beside := func(path string) bool {
+		return slices.ContainsFunc(q.plan.Definition.Handlers, func(h define.Handler) bool { return h.Answers(path) })
+	}
+	config.NewHistory = func(delegated func() []*query.Resource) *history.API {
+		return history.New(history.Config{
+			Resources:  func() []*query.Resource { return slices.Concat(own, delegated()) },
+			Authorizer: config.Authorizer,
+			Secrets:    q.plan.Options.HistoryOfSecrets,
+			Beside:     beside,
+		})
+	}
+	if q.plan.QueryPrefix == "" {
+		return nil
+	}
 	config.NewQueries = func(delegated func() []*query.Resource) *query.API {
 		return query.New(query.Config{
 			Prefix:     q.plan.QueryPrefix,
 			Resources:  func() []*query.Resource { return slices.Concat(own, delegated()) },
 			Authorizer: config.Authorizer,
 			Namespaces: q.namespaces.namespaceNames,
-			Beside: func(path string) bool {
-				return slices.ContainsFunc(q.plan.Definition.Handlers, func(h define.Handler) bool { return h.Answers(path) })
-			},
-			Union: q.namespaces.mostNamespaces(),
+			Beside:     beside,
+			Union:      q.namespaces.mostNamespaces(),
+
+			PastSecrets: q.plan.Options.HistoryOfSecrets,
 		})
 	}
 	return nil

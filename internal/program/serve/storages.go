@@ -119,7 +119,7 @@ func openIdle(ctx context.Context, p *plan.Plan, s *plan.Storage, scan bool) (*m
 			}, nil
 		}
 	}
-	backend, _, err := openStored(ctx, s, env, mvcc.Options{History: history(&p.Options), Idle: true})
+	backend, _, err := openStored(ctx, s, env, mvcc.Options{History: historyRules(&p.Options), Idle: true})
 	if err != nil {
 		return nil, err
 	}
@@ -147,10 +147,10 @@ func maintained(name string, backend store.Backend) (*maintenance.Storage, error
 
 // coreOptions returns the options of the mvcc core above a storage's journal.
 func coreOptions(o *config.Options) mvcc.Options {
-	return mvcc.Options{History: history(o), ObjectCacheBytes: o.ObjectCacheSize, ValueBytes: o.ValueCacheSize, Clock: o.Clock}
+	return mvcc.Options{History: historyRules(o), ObjectCacheBytes: o.ObjectCacheSize, ValueBytes: o.ValueCacheSize, Clock: o.Clock}
 }
 
-func history(o *config.Options) mvcc.History {
+func historyRules(o *config.Options) mvcc.History {
 	return mvcc.History{MinAge: o.HistoryAge, MinRevisions: o.HistoryRevisions, MaxBytes: o.HistoryBytes}
 }
 

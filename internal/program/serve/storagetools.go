@@ -216,7 +216,7 @@ func newStores(
 	stores := registry.NewStores(backend, machinery, p.Definition, map[schema.GroupResource]schema.GroupVersionKind{
 		coreapi.Resource: corev1.SchemeGroupVersion.WithKind("Namespace"),
 	})
-	stores.Transformers, stores.MediaType = keys, p.MediaType
+	stores.Transformers, stores.MediaType, stores.Retention = keys, p.MediaType, p.Retention
 	return stores
 }
 

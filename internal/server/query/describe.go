@@ -65,7 +65,7 @@ func (a *API) describe(w http.ResponseWriter, r *http.Request, p place) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, append(body, '\n'))
+	WriteJSON(w, http.StatusOK, append(body, '\n'))
 	return nil
 }
 

@@ -203,6 +203,7 @@ func (r *Resource) parameters() []*spec3.Parameter {
 	add("fieldSelector", "as of lists", spec.StringProperty())
 	add("fields", "comma-separated paths of fields that items have in addition to their identity", spec.StringProperty())
 	add("showManagedFields", "include managedFields in items", spec.BooleanProperty())
+	add("at", "a revision, a time or an age such as -2m: a page as of then", spec.StringProperty())
 	add("columns", "add the columns of the kind's table, and a row for each item", spec.BooleanProperty())
 	add("failing", "whether a condition in the status fails", spec.BooleanProperty())
 	add("facets", "comma-separated fields whose values to count: "+list(names(fields), []string{"labels"}), spec.StringProperty())

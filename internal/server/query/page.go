@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -15,10 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/annexapi/annex/internal/base/apierr"
 	"github.com/annexapi/annex/internal/base/ordered"
+	"github.com/annexapi/annex/internal/storage/past"
 )
 
 // mostCounts is the maximum number of values in a facet; the most frequent ones are returned.
@@ -26,15 +29,27 @@ const mostCounts = 1000
 
 // page answers with a page.
 func (a *API) page(w http.ResponseWriter, r *http.Request, asked *parsedRequest, next http.Handler) error {
-	answer := &recorder{header: http.Header{}}
+	answer := NewRecorder()
+	question := &past.Request{At: asked.at}
+	if asked.at != nil {
+		if AreSecrets(asked.resource) && !a.config.PastSecrets {
+			return PastSecretsForbidden("")
+		}
+		r = r.WithContext(past.NewContext(r.Context(), question))
+	}
 	next.ServeHTTP(answer, listOf(r, asked, asked.selectors))
-	if answer.code != http.StatusOK {
-		return errorOf(answer.code, answer.body.Bytes())
+	if asked.at != nil {
+		if err := Explain(question, asked.resource.GroupVersionResource.GroupResource()); err != nil {
+			return err
+		}
+	}
+	if answer.Code != http.StatusOK {
+		return ErrorOf(answer.Code, answer.Body.Bytes())
 	}
 	encode := asked.resource.Encode
 	if encode == nil {
 		var err error
-		if err = asked.answerFromList(answer.body.Bytes()); err != nil {
+		if err = asked.answerFromList(answer.Body.Bytes()); err != nil {
 			return err
 		}
 		encode = encodeUnstructured
@@ -73,6 +88,35 @@ func (a *parsedRequest) rows() ([][]any, error) {
 		}
 	}
 	return rows, nil
+}
+
+// AreSecrets reports whether a resource is that of Secrets.
+func AreSecrets(r *Resource) bool { return r.Group == "" && r.Resource == "secrets" }
+
+// PastSecretsForbidden returns the error for the history of Secrets in a server that does not show it.
+func PastSecretsForbidden(name string) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, name, errors.New(
+		"the server does not show the history of secrets, because old values may still be valid elsewhere: the operator permits it with the "+
+			"option history-of-secrets"))
+}
+
+// Explain returns the error for the client of a question to the history; nil if it has been answered.
+func Explain(question *past.Request, resource schema.GroupResource) error {
+	var notKept *past.NotKeptError
+	var future *past.FutureError
+	switch err := question.Err; {
+	case !question.Answered:
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
+			Message: fmt.Sprintf("%s have no history: they are virtual, or their storage keeps none", resource),
+		}}
+	case errors.As(err, &notKept):
+		return apierrors.NewResourceExpired(fmt.Sprintf("%s at %v", resource, notKept))
+	case errors.As(err, &future):
+		return apierrors.NewBadRequest(future.Error())
+	default:
+		return err
+	}
 }
 
 // listOf returns the request for the list or watch of a query.
@@ -251,7 +295,7 @@ func (a *API) writePage(w http.ResponseWriter, asked *parsedRequest, items [][]b
 	body.WriteString("],")
 	body.Write(tail[1:])
 	body.WriteByte('\n')
-	writeJSON(w, http.StatusOK, body.Bytes())
+	WriteJSON(w, http.StatusOK, body.Bytes())
 	if body.Cap() <= largestKept {
 		a.bodies.Put(body)
 	}
@@ -261,15 +305,16 @@ func (a *API) writePage(w http.ResponseWriter, asked *parsedRequest, items [][]b
 // largestKept is the size up to which buffers are reused, in bytes.
 const largestKept = 1 << 20
 
-func writeJSON(w http.ResponseWriter, code int, body []byte) {
+// WriteJSON writes a response in JSON.
+func WriteJSON(w http.ResponseWriter, code int, body []byte) {
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
 	_, _ = w.Write(body) // the client may have disconnected
 }
 
-// writeError writes an error as a Status.
-func writeError(w http.ResponseWriter, err error) {
+// WriteError writes an error as a Status.
+func WriteError(w http.ResponseWriter, err error) {
 	status := statusOf(err)
 	if seconds := status.Details; seconds != nil && seconds.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(seconds.RetryAfterSeconds)))
@@ -278,7 +323,7 @@ func writeError(w http.ResponseWriter, err error) {
 	if err != nil {
 		body = []byte("{}")
 	}
-	writeJSON(w, int(status.Code), append(body, '\n'))
+	WriteJSON(w, int(status.Code), append(body, '\n'))
 }
 
 func statusOf(err error) *metav1.Status {
@@ -294,28 +339,34 @@ func statusOf(err error) *metav1.Status {
 	return &status
 }
 
-// recorder records a response.
-type recorder struct {
+// Recorder records a response.
+type Recorder struct {
+	Code   int
+	Body   bytes.Buffer
 	header http.Header
-	code   int
-	body   bytes.Buffer
 }
 
-func (r *recorder) Header() http.Header { return r.header }
+// NewRecorder returns a recorder without a response.
+func NewRecorder() *Recorder { return &Recorder{header: http.Header{}} }
 
-func (r *recorder) WriteHeader(code int) {
-	if r.code == 0 {
-		r.code = code
+// Header implements http.ResponseWriter.
+func (r *Recorder) Header() http.Header { return r.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (r *Recorder) WriteHeader(code int) {
+	if r.Code == 0 {
+		r.Code = code
 	}
 }
 
-func (r *recorder) Write(b []byte) (int, error) {
+// Write implements http.ResponseWriter.
+func (r *Recorder) Write(b []byte) (int, error) {
 	r.WriteHeader(http.StatusOK)
-	return r.body.Write(b)
+	return r.Body.Write(b)
 }
 
-// errorOf returns a response as an error.
-func errorOf(code int, body []byte) error {
+// ErrorOf returns a response as an error.
+func ErrorOf(code int, body []byte) error {
 	status := metav1.Status{}
 	if err := json.Unmarshal(body, &status); err != nil || status.Kind != "Status" || status.Code == 0 {
 		return apierrors.NewGenericServerResponse(max(code, http.StatusBadRequest), "list", statusResource, "", string(body), 0, true)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/annexapi/annex/internal/base/ordered"
+	"github.com/annexapi/annex/internal/storage/past"
 )
 
 type metaObject = metav1.Object
@@ -59,12 +60,14 @@ type parsedRequest struct {
 	byColumn string
 	// binding identifies the query that a cursor is valid for.
 	binding string
+	// at is the moment of a page of the past; nil is now.
+	at *past.Point
 }
 
 // Parameters that are not fields: of both, of pages and of tails.
 var (
 	common    = []string{"name", "q", "labelSelector", "fieldSelector", "fields", "showManagedFields"}
-	ofPages   = []string{"page", "limit", "cursor", "sortBy", "ascending", "facets", "columns"}
+	ofPages   = []string{"page", "limit", "cursor", "sortBy", "ascending", "facets", "columns", "at"}
 	ofTails   = []string{"watch", "resourceVersion"}
 	operators = []string{"ne", "gt", "gte", "lt", "lte", "contains"}
 )
@@ -121,7 +124,7 @@ func (a *parsedRequest) checkNames(query url.Values, fields []ordered.Field) err
 			case a.tail && slices.Contains(ofPages, name):
 				return fmt.Errorf("%s is not supported with watch=true", name)
 			case !a.tail && name == "resourceVersion":
-				return errors.New("resourceVersion requires watch=true; pages always have the current objects")
+				return errors.New("resourceVersion requires watch=true; at asks for a page of the past")
 			case len(query[name]) > 1:
 				return fmt.Errorf("%s is set %d times", name, len(query[name]))
 			}
@@ -271,6 +274,13 @@ func text(field *ordered.Field, o runtime.Object) (s string) {
 func (a *parsedRequest) pages(query url.Values, fields []ordered.Field) error {
 	q := &a.request.Query
 	var err error
+	if query.Has("at") {
+		at, err := past.ParsePoint(query.Get("at"), time.Now())
+		if err != nil {
+			return fmt.Errorf("at: %w", err)
+		}
+		a.at = &at
+	}
 	if q.Limit, err = number(query, "limit", defaultLimit, 0, largestLimit); err != nil {
 		return err
 	}

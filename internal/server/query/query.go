@@ -61,6 +61,8 @@ type Config struct {
 	// requests that are not queries: those with methods other than GET, and those with paths of another form. Nil
 	// means no such handler.
 	Beside func(path string) bool
+	// PastSecrets permits pages of the past of Secrets.
+	PastSecrets bool
 	// Heartbeat is the interval of heartbeats in a tail; 0 means 15 seconds.
 	Heartbeat time.Duration
 }
@@ -194,7 +196,7 @@ func (a *API) Wrap(next http.Handler) http.Handler {
 			return
 		}
 		if err := a.answer(w, r, p, next); err != nil {
-			writeError(w, err)
+			WriteError(w, err)
 		}
 	})
 }

@@ -119,7 +119,7 @@ func (a *API) Authorize(authorized, allowed http.Handler) http.Handler {
 		}
 		attributes, err := filters.GetAuthorizerAttributes(r.Context())
 		if err != nil {
-			writeError(w, err)
+			WriteError(w, err)
 			return
 		}
 		decision, reason, err := a.config.Authorizer.Authorize(r.Context(), attributes)
@@ -131,7 +131,7 @@ func (a *API) Authorize(authorized, allowed http.Handler) http.Handler {
 		namespaces, err := a.union(r.Context(), attributes, a.config.Union)
 		switch {
 		case err != nil:
-			writeError(w, err)
+			WriteError(w, err)
 		case len(namespaces) == 0:
 			authorized.ServeHTTP(w, r)
 		default:

@@ -285,7 +285,7 @@ func (t *tail) close(cause error) error {
 	if t.code == 0 || t.code == http.StatusOK {
 		return t.failed
 	}
-	err := errorOf(t.code, t.line)
+	err := ErrorOf(t.code, t.line)
 	if statusOf(err).Code != http.StatusGone {
 		return err
 	}

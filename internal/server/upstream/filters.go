@@ -9,6 +9,7 @@ import (
 
 	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/identity/standing"
+	"github.com/annexapi/annex/internal/server/history"
 	"github.com/annexapi/annex/internal/server/query"
 )
 
@@ -63,6 +64,7 @@ type chain struct {
 	connections *connectionMetrics
 	queries     *query.API
 	documents   *queryDocuments
+	history     *history.API
 	standing    *standing.Checker
 	later       *laterRoutes
 	// authorized is the chain behind the filter authorization.
@@ -191,6 +193,8 @@ var filterTable = []filter{
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return withQueries(next, c.queries, c.documents, c.server)
 		}},
+	{name: "history",
+		wrap: func(next http.Handler, c *chain) http.Handler { return withHistory(next, c.history, c.server) }},
 	{name: "media types", when: &mixed,
 		wrap: func(next http.Handler, c *chain) http.Handler { return c.text.filter(next, c.server) }},
 	{name: "fast path",

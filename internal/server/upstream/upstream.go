@@ -41,6 +41,7 @@ import (
 	"github.com/annexapi/annex/internal/identity/standing"
 	"github.com/annexapi/annex/internal/model/convert"
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/server/history"
 	"github.com/annexapi/annex/internal/server/query"
 	"github.com/annexapi/annex/internal/server/requestlog"
 	"github.com/annexapi/annex/internal/storage/registry"
@@ -91,6 +92,8 @@ type Config struct {
 	Handlers []Handler
 	// NewQueries builds the query API. delegated returns the delegate's resources. Nil means no queries.
 	NewQueries func(delegated func() []*query.Resource) *query.API
+	// NewHistory builds the history API. delegated returns the delegate's resources. Nil means no history.
+	NewHistory func(delegated func() []*query.Resource) *history.API
 	// Tracing records spans of requests. Nil records none.
 	Tracing *Tracing
 	// FlowControl queues requests instead of counting them, while FlowControlled returns true. A nil FlowControl
@@ -157,6 +160,10 @@ func New(c Config) (*Server, error) {
 		documents = &queryDocuments{queries: queries}
 		c.Handlers = append(slices.Clone(c.Handlers), queryPaths(queries)...)
 	}
+	var past *history.API
+	if c.NewHistory != nil {
+		past = c.NewHistory(func() []*query.Resource { return delegate.queried() })
+	}
 	config := server.NewConfig(c.Machinery.Codecs)
 	config.EffectiveVersion = EffectiveVersion(c.Definition)
 	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = max(
@@ -212,11 +219,14 @@ func New(c Config) (*Server, error) {
 	if queries != nil {
 		config.RequestInfoResolver = queriedResources{resolver(config), queries}
 	}
+	if past != nil {
+		config.RequestInfoResolver = pastResources{resolver(config), past}
+	}
 	standing := newStanding(c)
 	later := newLaterRoutes(config.Serializer)
 	handlers := &chain{
 		config: c, gate: gate, text: text, connections: connections, queries: queries, documents: documents, standing: standing,
-		later: later,
+		later: later, history: past,
 	}
 	config.BuildHandlerChainFunc = handlers.build
 	completed := config.Complete(nil)

@@ -28,6 +28,8 @@ type change struct {
 	value  []byte
 	// ttl is in seconds, 0 for no expiry; nil keeps the object's expiry.
 	ttl *uint64
+	// user is the name of the user who writes, if the history of the key is kept.
+	user string
 	// within, unless it is nil, is the resource that the condition unchanged applies to.
 	within    *keyspace
 	unchanged store.Unchanged
@@ -145,6 +147,7 @@ func (c *Core) record(ch change, revision uint64, latest *version) journal.Recor
 		Key:       ch.key,
 		Value:     ch.value,
 		Committed: now,
+		User:      ch.user,
 	}
 	switch {
 	case ch.delete:

@@ -71,7 +71,7 @@ func (c *Core) compact(ctx context.Context, revision uint64) error {
 // that misses a record can find the reason.
 func (c *Core) compactStep(revision uint64) error {
 	c.mu.Lock()
-	if revision = c.unpinned(revision); revision <= c.compacted.Load() {
+	if revision = c.movable(c.unpinned(revision)); revision <= c.compacted.Load() {
 		c.mu.Unlock()
 		return fmt.Errorf("revision %d is read by a snapshot: %w", revision, store.ErrInUse)
 	}
@@ -79,8 +79,11 @@ func (c *Core) compactStep(revision uint64) error {
 	c.compacted.Store(revision)
 	c.mu.Unlock()
 
-	drop := c.pendingTrim
+	drop, moves := c.pendingTrim, c.pendingMoves
 	for _, v := range events {
+		if move, kept := c.movingOf(v); kept {
+			moves = append(moves, move)
+		}
 		if v.superseded != 0 {
 			drop = append(drop, v.superseded)
 		}
@@ -88,13 +91,16 @@ func (c *Core) compactStep(revision uint64) error {
 			drop = append(drop, v.revision)
 		}
 	}
-	err := c.trim(revision, drop)
-	if c.pendingTrim = nil; err != nil {
-		c.pendingTrim = drop
+	err := c.trimMoving(revision, drop, moves)
+	if c.pendingTrim, c.pendingMoves = nil, nil; err != nil {
+		c.pendingTrim, c.pendingMoves = drop, moves
 	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(events) > 0 {
+		c.compactedTime = events[len(events)-1].committed
+	}
 	c.history.trim(revision)
 	for _, s := range c.keyspaces {
 		s.log.trim(revision)
@@ -106,15 +112,6 @@ func (c *Core) compactStep(revision uint64) error {
 		}
 	}
 	return err
-}
-
-func (c *Core) trim(revision uint64, drop []uint64) error {
-	c.open.RLock()
-	defer c.open.RUnlock()
-	if c.closed {
-		return journal.ErrClosed
-	}
-	return c.journal().Trim(revision, drop)
 }
 
 // compactPeriodically compacts by the rules of Options.History until ctx ends.
@@ -150,9 +147,12 @@ func (c *Core) CompactHistory(ctx context.Context) error {
 	}
 	err := c.compact(ctx, max(byAge, byBytes))
 	if errors.Is(err, store.ErrInUse) {
-		return nil // the next call retries
+		err = nil // the next call retries
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return c.trimShelf(ctx)
 }
 
 // horizon returns the revision up to which events may be compacted because of their age and number, and the revision up

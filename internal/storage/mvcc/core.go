@@ -60,14 +60,19 @@ type Core struct {
 	expiry         expiryHeap
 	values         latestValues
 	pins           map[*pinned]struct{} // open snapshots, of storage verbs and of lists
+	// compactedTime is the time of the compacted revision in Unix nanoseconds, 0 if it is unknown.
+	compactedTime int64
 	// watchesEnded is set once no watch may start any more, in keyspaces that are opened later as well.
 	watchesEnded bool
 
 	compacting  sync.Mutex
 	compacted   atomic.Uint64
-	pendingTrim []uint64      // records that a failed Trim left in the journal
-	early       atomic.Uint64 // events compacted only because of MaxBytes
-	recoveries  atomic.Uint64
+	pendingTrim []uint64 // records that a failed Trim left in the journal
+	// pendingMoves are those of pendingTrim that belong on the shelf.
+	pendingMoves []moving
+	shelf        shelf
+	early        atomic.Uint64 // events compacted only because of MaxBytes
+	recoveries   atomic.Uint64
 
 	watching sync.WaitGroup // the goroutines of all watches
 
@@ -104,7 +109,11 @@ func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error
 	}
 	c.inUse.Store(&j)
 	c.history.drop = c.values.slabs.drop
-	if err := c.replay(ctx); err != nil {
+	err := c.replay(ctx)
+	if err == nil {
+		err = c.loadShelf(j)
+	}
+	if err != nil {
 		if closeErr := j.Close(); closeErr != nil {
 			err = fmt.Errorf("%w (and closing the journal: %w)", err, closeErr)
 		}
@@ -128,6 +137,11 @@ func (c *Core) Open(resource store.Resource) (storage.Interface, error) {
 	keyspace, err := c.keyspace(resource.Prefix)
 	if err != nil {
 		return nil, err
+	}
+	if resource.Retention != nil {
+		if err := c.retain(keyspace, *resource.Retention); err != nil {
+			return nil, err
+		}
 	}
 	return newResourceStore(c, keyspace, resource), nil
 }
@@ -205,6 +219,8 @@ type Stats struct {
 	HistoryBytes int64  // values and keys that only the history needs
 	HistoryLimit int64  // History.MaxBytes
 	HotBytes     int64  // the part of HistoryBytes that is in memory
+	Kept         int64  // records on the shelf of the journal
+	KeptBytes    int64  // their size with the entries by which they are found
 	TrimmedEarly uint64 // events that were compacted early because of MaxBytes
 	ValueBytes   int64  // values in memory of the latest versions
 	ValueLimit   int64  // Options.ValueBytes
@@ -222,6 +238,11 @@ func (c *Core) Stats() Stats {
 	readOnly := c.Health() != nil
 	labelEntries := c.indexes.LabelEntries()
 
+	var kept, keptBytes int64
+	for _, place := range c.shelf.all() {
+		kept, keptBytes = kept+place.records, keptBytes+place.bytes
+	}
+
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	watches := 0
@@ -235,6 +256,8 @@ func (c *Core) Stats() Stats {
 		HistoryBytes: c.history.bytes,
 		HistoryLimit: c.options.History.MaxBytes,
 		HotBytes:     c.history.hotBytes,
+		Kept:         kept,
+		KeptBytes:    keptBytes,
 		TrimmedEarly: c.early.Load(),
 		ValueBytes:   c.values.bytes(),
 		ValueLimit:   c.values.budget,
@@ -339,6 +362,9 @@ func (c *Core) keyspace(prefix string) (*keyspace, error) {
 	}
 	s := newKeyspace(prefix, c.latest, c.history.events)
 	s.watches.closed = c.watchesEnded
+	if place := c.shelf.place(prefix); place != nil {
+		s.attributed.Store(place.rule.Keeps())
+	}
 	c.keyspaces = append(c.keyspaces[:i:i], append([]*keyspace{s}, c.keyspaces[i:]...)...)
 	return s, nil
 }

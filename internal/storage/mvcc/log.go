@@ -15,6 +15,8 @@ type keyspace struct {
 	prefix  string // ends with a slash
 	log     eventLog
 	watches watchSet
+	// attributed is set if records have the name of the user who writes.
+	attributed atomic.Bool
 
 	// Guarded by the core's mu.
 	objects int64

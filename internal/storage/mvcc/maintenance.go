@@ -187,6 +187,8 @@ func (c *Core) Status(context.Context) (store.Status, error) {
 		Compacted:     stats.Compacted,
 		HistoryEvents: stats.Events,
 		HistoryBytes:  stats.HistoryBytes,
+		KeptRevisions: stats.Kept,
+		KeptBytes:     stats.KeptBytes,
 		Watches:       stats.Watches,
 	}
 	c.open.RLock()

@@ -78,6 +78,10 @@ func (c *Core) reopen(ctx context.Context) error {
 		release = func(journal.Journal) error { return nil } // this journal stays in use for reads in any case
 	}
 	found, err := c.compare(ctx, recovered)
+	var places []*keptPlace
+	if err == nil {
+		places, err = placesOf(recovered)
+	}
 	if err != nil {
 		if closing := release(recovered); closing != nil {
 			err = fmt.Errorf("%w (and closing the journal: %w)", err, closing)
@@ -91,18 +95,20 @@ func (c *Core) reopen(ctx context.Context) error {
 		return err
 	}
 	c.adopt(recovered, found)
+	c.shelf.load(places)
 	_ = release(failed) // its failure is already known
 	c.recoveries.Add(1)
 	// A warning, since the failure is logged as an error, and the log of a server has no information by default.
 	klog.Warningf("The store takes writes again, from revision %d on; %d writes that had failed were found durable", c.Revision(),
 		len(found.tail))
 
-	c.pendingTrim = append(c.pendingTrim, found.garbage...)
+	// The moves that the recovered journal has not made are found anew.
+	c.pendingTrim, c.pendingMoves = append(c.pendingTrim, found.garbage...), found.moves
 	if len(c.pendingTrim) > 0 || found.compacted < c.compacted.Load() {
-		if err := c.trim(c.compacted.Load(), c.pendingTrim); err != nil {
+		if err := c.trimMoving(c.compacted.Load(), c.pendingTrim, c.pendingMoves); err != nil {
 			return err // the next compaction retries
 		}
-		c.pendingTrim = nil
+		c.pendingTrim, c.pendingMoves = nil, nil
 	}
 	return nil
 }
@@ -140,12 +146,17 @@ type findings struct {
 	tail      []*write            // durable, but not published
 	garbage   []uint64            // compacted records that the journal still holds
 	compacted uint64
+	// moves are those of the garbage that belong on the shelf; unmoved has the newest garbage by key, of which the record
+	// that replaced it has not been read yet.
+	moves   []moving
+	unmoved map[string]uint64
 }
 
 // compare replays a recovered journal. An error that matches journal.ErrDamaged means that it is not the journal that
 // failed. compare requires publishing and compacting.
 func (c *Core) compare(ctx context.Context, recovered journal.Journal) (*findings, error) {
-	f := &findings{core: c, visible: c.snapshot(), next: c.history.after + 1, newest: map[string]*version{}}
+	f := &findings{core: c, visible: c.snapshot(), next: c.history.after + 1, newest: map[string]*version{},
+		unmoved: map[string]uint64{}}
 	var err error
 	f.compacted, err = recovered.Replay(ctx, func(r journal.Record) error {
 		if r.Revision <= f.last {
@@ -184,6 +195,7 @@ func (s *snapshot) objectsUpTo(revision uint64) int {
 // take compares the next record.
 func (f *findings) take(r journal.Record) error {
 	c := f.core
+	f.takeMove(r)
 	if r.Revision <= c.history.after {
 		v := f.visible.latest.get(r.Key)
 		for v != nil && v.revision > r.Revision {
@@ -191,6 +203,9 @@ func (f *findings) take(r journal.Record) error {
 		}
 		if v == nil || v.revision != r.Revision || v.deleted {
 			f.garbage = append(f.garbage, r.Revision)
+			if !r.Deleted && c.shelf.of(r.Key) != nil {
+				f.unmoved[r.Key] = r.Revision
+			}
 			return nil
 		}
 		f.base++
@@ -212,6 +227,16 @@ func (f *findings) take(r journal.Record) error {
 	f.newest[r.Key] = v
 	f.tail = append(f.tail, &write{version: v})
 	return checkEvent(v, r.Revision)
+}
+
+// takeMove notes that a record replaced garbage that belongs on the shelf. It is called before the record is looked at.
+func (f *findings) takeMove(r journal.Record) {
+	garbage, ok := f.unmoved[r.Key]
+	if !ok || r.Previous != garbage {
+		return
+	}
+	delete(f.unmoved, r.Key)
+	f.moves = append(f.moves, moving{key: r.Key, event: r.Revision, replaced: garbage, time: r.Committed.UnixMicro(), deletes: r.Deleted})
 }
 
 // mustBe compares a version with its record, whose times may be less precise. If the value is not in memory, only its

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/ptr"
 
@@ -108,6 +109,7 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 	if ch.value, err = s.stored(ctx, ch.key, data); err != nil {
 		return err
 	}
+	ch.user = s.writer(ctx)
 	w, err := s.core.append(ctx, ch)
 	if err != nil {
 		return err
@@ -139,6 +141,18 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 		return s.copyTo(out, object) // callers that take the response hardly read out
 	}
 	return assignTo(out, object.DeepCopyObject())
+}
+
+// writer returns the name of the user of a request, if the history of the resource is kept.
+func (s *resourceStore) writer(ctx context.Context) string {
+	if !s.keyspace.attributed.Load() {
+		return ""
+	}
+	user, ok := request.UserFrom(ctx)
+	if !ok {
+		return ""
+	}
+	return user.GetName()
 }
 
 // answer returns the response in an encoding for a version that is being written, or nil if the stored value cannot be
@@ -397,7 +411,7 @@ func (s *resourceStore) remove(ctx context.Context, key string, seen uint64) (ui
 	if seen == 0 {
 		return 0, errConflict
 	}
-	w, err := s.core.append(ctx, change{key: key, seen: seen, delete: true})
+	w, err := s.core.append(ctx, change{key: key, seen: seen, delete: true, user: s.writer(ctx)})
 	if err != nil {
 		return 0, err
 	}

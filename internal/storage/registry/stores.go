@@ -25,6 +25,7 @@ import (
 	"github.com/annexapi/annex/internal/model/convert"
 	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/storage/decorator"
+	"github.com/annexapi/annex/internal/storage/past"
 	"github.com/annexapi/annex/store"
 )
 
@@ -37,6 +38,9 @@ type Stores struct {
 	// MediaType returns the media type in which objects of a resource are stored. Nil, or an empty result, means JSON.
 	// The field must be set before a resource is opened, too.
 	MediaType func(schema.GroupResource) string
+	// Retention returns how long the history of a resource is kept. Nil keeps none. The field must be set before a resource is
+	// opened, too.
+	Retention func(schema.GroupResource) store.Retention
 	// Hooks are the admission hooks of all kinds. The field must be set before a kind with hooks of AdmitCreate or
 	// AdmitUpdate is opened.
 	Hooks *admit.Hooks
@@ -258,7 +262,7 @@ func (s *Stores) open(resource store.Resource) (storage.Interface, factory.Destr
 		}
 	}
 	// The backend is closed as a whole, after the last request.
-	return ordered.Answering(wholeLists{withTypedReads(opened, below, s.machinery.Items())}, below), func() {}, nil
+	return past.Answering(ordered.Answering(wholeLists{withTypedReads(opened, below, s.machinery.Items())}, below), below), func() {}, nil
 }
 
 func (s *Stores) openCustom(resource store.Resource) (storage.Interface, factory.DestroyFunc, error) {
@@ -275,7 +279,7 @@ func (s *Stores) openCustom(resource store.Resource) (storage.Interface, factory
 	inner := opened
 	s.addOther(resource.Prefix)
 	opened = encodedLists(opened, resource.New().GetObjectKind().GroupVersionKind(), s.machinery.Items())
-	return ordered.Answering(wholeLists{indexedSelectors{opened, x.fields}}, inner), view.Close, nil
+	return past.Answering(ordered.Answering(wholeLists{indexedSelectors{opened, x.fields}}, inner), inner), view.Close, nil
 }
 
 func (s *Stores) openForeign(resource store.Resource) (storage.Interface, factory.DestroyFunc, error) {
@@ -284,7 +288,7 @@ func (s *Stores) openForeign(resource store.Resource) (storage.Interface, factor
 		return nil, nil, err
 	}
 	s.addOther(resource.Prefix)
-	return ordered.Answering(wholeLists{opened}, opened), func() {}, nil
+	return past.Answering(ordered.Answering(wholeLists{opened}, opened), opened), func() {}, nil
 }
 
 // HasOther reports whether prefix is that of a resource that Custom or Foreign has opened. It may be called concurrently.
@@ -301,6 +305,10 @@ func (s *Stores) addOther(prefix string) {
 }
 
 func (s *Stores) view(resource store.Resource) (storage.Interface, error) {
+	if s.Retention != nil {
+		retention := s.Retention(resource.Resource)
+		resource.Retention = &retention
+	}
 	opened, err := s.backend(resource.Resource).Open(resource)
 	if err != nil {
 		return nil, fmt.Errorf("open storage of %s: %w", resource.Resource, err)

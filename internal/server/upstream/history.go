@@ -1,0 +1,47 @@
+package upstream
+
+import (
+	"net/http"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server"
+
+	"github.com/annexapi/annex/internal/server/history"
+	"github.com/annexapi/annex/internal/wire/push"
+)
+
+// pastResources is a resolver that gives requests of the history the request info of the reads and writes that they stand
+// for.
+type pastResources struct {
+	request.RequestInfoResolver
+	history *history.API
+}
+
+// NewRequestInfo implements request.RequestInfoResolver.
+func (p pastResources) NewRequestInfo(r *http.Request) (*request.RequestInfo, error) {
+	info, err := p.RequestInfoResolver.NewRequestInfo(r)
+	if err == nil && !info.IsResourceRequest {
+		p.history.RequestInfo(r, info)
+	}
+	return info, err
+}
+
+// withHistory answers requests of the history by means of the reads and writes that next answers. The filters in front have
+// treated the request like one of these.
+func withHistory(next http.Handler, past *history.API, c *server.Config) http.Handler {
+	if past == nil {
+		return next
+	}
+	answered := past.Wrap(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !past.Answers(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if err := checkPath(r); err != nil {
+			answerError(w, r, err, c)
+			return
+		}
+		answered.ServeHTTP(w, r.WithContext(push.WithoutRest(r.Context())))
+	})
+}
