@@ -126,7 +126,10 @@ func (v *consoleVerb) link(ctx context.Context) (string, error) {
 		return server + console.SignInPath(answer.Link), nil
 	case answer.Description != "":
 		return "", fmt.Errorf("%s makes no sign-in link: %s", server, answer.Description)
-	case slices.Contains([]int{http.StatusNotFound, http.StatusUnauthorized, http.StatusForbidden}, response.StatusCode):
+	case response.StatusCode == http.StatusUnauthorized:
+		return "", fmt.Errorf("%s does not accept the credential of the kubeconfig: it has expired, was revoked, or is of "+
+			"another server; name another kubeconfig with --kubeconfig, or a user with --context", server)
+	case slices.Contains([]int{http.StatusNotFound, http.StatusForbidden}, response.StatusCode):
 		return "", fmt.Errorf("%s makes no sign-in links: start it with --console, and without --console-link=false", server)
 	}
 	return "", fmt.Errorf("%s makes no sign-in link: %s", server, response.Status)
