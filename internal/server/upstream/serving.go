@@ -134,9 +134,28 @@ func (s *Serving) Config(
 }
 
 // withBrowsers lets pages of the allowed origins send requests. Browsers send a preflight request before most of
-// them, without credentials, and withBrowsers answers it.
+// them, without credentials, and withBrowsers answers it. Beyond upstream's headers, pages may send the entity tag of a
+// query's page, and read the headers that clients act on.
 func withBrowsers(handler http.Handler, o config.ServingOptions) http.Handler {
-	return serverfilters.WithCORS(handler, o.AllowedOrigins, nil, nil, nil, "true")
+	allowed := []string{
+		"Content-Type", "Content-Length", "Accept-Encoding", "X-CSRF-Token", "Authorization", "X-Requested-With", "If-Modified-Since",
+		"If-None-Match",
+	}
+	exposed := []string{"Date", "ETag", "Retry-After", "Warning"}
+	return serverfilters.WithCORS(withWholeWatches(handler), o.AllowedOrigins, nil, allowed, exposed, "true")
+}
+
+// withWholeWatches sends pages of browsers their watches without compression. A compressed watch is a series of gzip members, one for
+// each flush, of which browsers decode the first only: a page would wait for all later events. Pages cannot refuse gzip themselves.
+func withWholeWatches(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Sec-Fetch-Site") != "" || r.Header.Get("Origin") != "" {
+			if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "watch" {
+				r.Header.Del("Accept-Encoding")
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // withConnectionAdvice advises clients how to connect the next time: HSTS headers, and GOAWAY frames at random.

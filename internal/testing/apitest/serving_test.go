@@ -189,14 +189,16 @@ func TestServing_allowedOrigins(t *testing.T) {
 	anonymous := c.stranger("")
 	asked := anonymous.do(http.MethodOptions, widgetsPath, nil, "Origin", allowed, "Access-Control-Request-Method", "POST")
 	if asked.code != 204 || asked.header.Get("Access-Control-Allow-Origin") != allowed ||
-		!strings.Contains(asked.header.Get("Access-Control-Allow-Methods"), "PATCH") {
+		!strings.Contains(asked.header.Get("Access-Control-Allow-Methods"), "PATCH") ||
+		!strings.Contains(asked.header.Get("Access-Control-Allow-Headers"), "If-None-Match") {
 		t.Errorf("what a browser asks before: %d, %v", asked.code, asked.header)
 	}
 	anonymous.get(widgetsPath, "Origin", allowed).want(401)
 	if a := c.stranger("root").
 		get(widgetsPath, "Origin", allowed).
 		want(200); a.header.Get("Access-Control-Allow-Origin") != allowed ||
-		a.header.Get("Access-Control-Allow-Credentials") != "true" {
+		a.header.Get("Access-Control-Allow-Credentials") != "true" ||
+		a.header.Get("Access-Control-Expose-Headers") != "Date, ETag, Retry-After, Warning" {
 		t.Errorf("an allowed origin: %v", a.header)
 	}
 	for _, origin := range []string{other, "http://localhost.example"} {
