@@ -521,7 +521,11 @@ func (r *reader) run(command string, until func(line string) bool) (string, int)
 	r.t.Helper()
 	began := time.Now()
 	// A hanging command must not hang the test: without the shell there is nothing to read.
-	hung := time.AfterFunc(10*time.Minute, r.end)
+	limit := 10 * time.Minute
+	if *released != "" {
+		limit = 30 * time.Minute // the first command compiles all modules
+	}
+	hung := time.AfterFunc(limit, r.end)
 	defer hung.Stop()
 	end := "\nprintf '\\n%s%d\\n' '" + done + "' $?\n"
 	if until != nil {
