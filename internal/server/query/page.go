@@ -3,6 +3,8 @@ package query
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,7 +73,7 @@ func (a *API) page(w http.ResponseWriter, r *http.Request, asked *parsedRequest,
 	if err != nil {
 		return err
 	}
-	return a.writePage(w, asked, items, rows)
+	return a.writePage(w, r, asked, items, rows)
 }
 
 // rows returns the cells of the objects of the page; nil if they are not asked for.
@@ -248,8 +251,8 @@ func facetsOf(counts map[ordered.Value]int) []facet {
 	return all
 }
 
-// writePage writes the response.
-func (a *API) writePage(w http.ResponseWriter, asked *parsedRequest, items [][]byte, rows [][]any) error {
+// writePage writes the response, or 304 if the client has this page already.
+func (a *API) writePage(w http.ResponseWriter, r *http.Request, asked *parsedRequest, items [][]byte, rows [][]any) error {
 	page := asked.request.Page
 	rest := struct {
 		TotalItems      int                `json:"totalItems"`
@@ -274,6 +277,12 @@ func (a *API) writePage(w http.ResponseWriter, asked *parsedRequest, items [][]b
 	tail, err := json.Marshal(rest)
 	if err != nil {
 		return err
+	}
+	tag := etagOf(items, tail, rest.ResourceVersion)
+	w.Header().Set("ETag", tag)
+	if isKnown(r.Header.Values("If-None-Match"), tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
 	}
 	size := len(tail) + 16
 	for _, item := range items {
@@ -300,6 +309,33 @@ func (a *API) writePage(w http.ResponseWriter, asked *parsedRequest, items [][]b
 		a.bodies.Put(body)
 	}
 	return nil
+}
+
+// etagOf returns the entity tag of a page. It is weak, because it ignores the resource version, which changes with every
+// write to the storage: a page whose objects are the same is the same page.
+func etagOf(items [][]byte, tail []byte, version string) string {
+	sum := sha256.New()
+	for _, item := range items {
+		sum.Write(item)
+		sum.Write([]byte{0}) // no item has it
+	}
+	before, after, _ := bytes.Cut(tail, []byte(`"resourceVersion":"`+version+`"`))
+	sum.Write(before)
+	sum.Write(after)
+	return `W/"` + base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:18]) + `"`
+}
+
+// isKnown reports whether an entity tag is among those of If-None-Match, compared weakly.
+func isKnown(headers []string, tag string) bool {
+	for _, header := range headers {
+		for known := range strings.SplitSeq(header, ",") {
+			known = strings.TrimSpace(known)
+			if known == "*" || strings.TrimPrefix(known, "W/") == strings.TrimPrefix(tag, "W/") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // largestKept is the size up to which buffers are reused, in bytes.
