@@ -157,6 +157,7 @@ func rootCommand(program Program) *cobra.Command {
 		tokenKeyCommand(program),
 		kubeconfigCommand(program),
 		describeCommand(program),
+		openapiCommand(program),
 		versionCommand(program),
 	)
 	for _, extend := range program.Extensions {
