@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
+	"github.com/annexapi/annex/cmd/annex/internal/typescript"
 )
 
 // workerVerb is the hidden verb by which generate runs itself.
@@ -19,6 +20,7 @@ const workerVerb = "generate-worker"
 func newGenerate(module Module) *cobra.Command {
 	var check, anew bool
 	var output, forPackage, as, clients, header string
+	var client typescriptFlags
 	cmd := &cobra.Command{
 		Use:   "generate [DIR|PATTERN...]",
 		Short: "Generate code for Go API packages",
@@ -33,12 +35,19 @@ current folder.
 With --clients it also writes a typed clientset, listers, informers and apply configurations
 of all kinds into a folder, as packages clientset, listers, informers and applyconfiguration.
 
+With --typescript it then writes a TypeScript client of the project's server: the types of all
+kinds, and methods for everything that the server serves. With --from it writes the client of
+another server instead, and no Go code: of a running server, given by a kubeconfig or a URL, or of
+a document that a server's verb openapi printed.
+
 With --check it writes nothing, and fails if files are not up to date or annex lint api finds
 breaking changes.`,
 		Example: `  annex generate
   annex generate ./apis/...
   annex generate --for k8s.io/api/apps/v1 --as apps.example.com/v1 ./facts/apps
   annex generate --clients client
+  annex generate --typescript web/src/api
+  annex generate --typescript web/src/api --from data/kubeconfig
   annex generate --check ./apis/wardle/v1beta1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
@@ -57,6 +66,12 @@ breaking changes.`,
 			if cmd.Flags().Changed("clients") && clients == "" {
 				return usageError{errors.New("--clients: set it to the folder for the clients, such as client")}
 			}
+			if err := client.check(cmd.Flags(), args); err != nil {
+				return usageError{err}
+			}
+			if client.from != "" && !client.isPackage() {
+				return reportClient(cmd, client, check, output == "json", result{Packages: []generate.Package{}})
+			}
 			made, err := generate.Run(cmd.Context(), generate.Options{
 				Args:    args,
 				Check:   check,
@@ -68,7 +83,12 @@ breaking changes.`,
 				Module:  module,
 				Worker:  []string{self, workerVerb},
 			})
-			if err := report(cmd.OutOrStdout(), cmd.ErrOrStderr(), made, err, check, output == "json"); err != nil || !check {
+			if client.dir != "" && err == nil {
+				err = reportClient(cmd, client, check, output == "json", result{Packages: made.Packages, Clients: made.Clients})
+			} else {
+				err = report(cmd.OutOrStdout(), cmd.ErrOrStderr(), made, err, check, output == "json")
+			}
+			if err != nil || !check {
 				return err
 			}
 			if forPackage != "" {
@@ -82,6 +102,7 @@ breaking changes.`,
 	cmd.Flags().StringVar(&as, "as", "", "API group and version of the types of --for, such as apps/v1, or v1 for the core group")
 	cmd.Flags().StringVar(&clients, "clients", "", "folder for typed clients of all kinds: a clientset, listers, informers and apply "+
 		"configurations")
+	client.declare(cmd.Flags())
 	cmd.Flags().StringVar(&header, "header-file", "", "file with comments for the top of generated Go files, such as a licence (default: "+
 		"the comments that each file has now)")
 	cmd.Flags().BoolVar(&anew, "no-cache", false, "generate code even if nothing has changed since the last run")
@@ -104,7 +125,9 @@ func newWorker() *cobra.Command {
 type result struct {
 	Packages []generate.Package    `json:"packages"`
 	Clients  []generate.ClientFile `json:"clients,omitempty"`
-	Errors   generate.Problems     `json:"errors,omitempty"`
+	// TypeScript has the files of the TypeScript client.
+	TypeScript []typescript.Written `json:"typescript,omitempty"`
+	Errors     generate.Problems    `json:"errors,omitempty"`
 }
 
 func report(stdout, stderr io.Writer, made generate.Result, err error, check, asJSON bool) error {
@@ -112,8 +135,13 @@ func report(stdout, stderr io.Writer, made generate.Result, err error, check, as
 	if err != nil && problems == nil {
 		return err
 	}
-	packages := made.Packages
-	stale, files := 0, len(made.Clients)
+	return reportResult(stdout, stderr, result{Packages: made.Packages, Clients: made.Clients, Errors: problems}, check, asJSON)
+}
+
+// reportResult prints a result. It returns an error if the result has one, or if a check has found files that are not up to date.
+func reportResult(stdout, stderr io.Writer, made result, check, asJSON bool) error {
+	packages, problems := made.Packages, made.Errors
+	stale, files := 0, len(made.Clients)+len(made.TypeScript)
 	for _, p := range packages {
 		files++
 		if check && p.FileChanged {
@@ -131,13 +159,18 @@ func report(stdout, stderr io.Writer, made generate.Result, err error, check, as
 			stale++
 		}
 	}
+	for _, f := range made.TypeScript {
+		if check && f.Changed {
+			stale++
+		}
+	}
 	if asJSON {
 		if packages == nil {
-			packages = []generate.Package{}
+			made.Packages = []generate.Package{}
 		}
 		e := json.NewEncoder(stdout)
 		e.SetIndent("", "  ")
-		if err := e.Encode(result{packages, made.Clients, problems}); err != nil {
+		if err := e.Encode(made); err != nil {
 			return fmt.Errorf("generate: %w", err)
 		}
 	} else {
@@ -145,6 +178,7 @@ func report(stdout, stderr io.Writer, made generate.Result, err error, check, as
 			printPackage(stdout, p, check)
 		}
 		printClients(stdout, made.Clients, check)
+		printTypeScript(stdout, made.TypeScript, check)
 	}
 	for _, p := range problems {
 		fmt.Fprintln(stderr, p.Error())
@@ -153,6 +187,9 @@ func report(stdout, stderr io.Writer, made generate.Result, err error, check, as
 		again := "annex generate"
 		if len(made.Clients) > 0 {
 			again += " with the same --clients"
+		}
+		if len(made.TypeScript) > 0 {
+			again += " with the same --typescript"
 		}
 		fmt.Fprintf(stderr, "not up to date: %d of %d files: run %s\n", stale, files, again)
 	}
