@@ -1,0 +1,149 @@
+// The explorer in a headless Chromium, against samples/restaurant.
+//
+//   node explorer.mjs PROGRAM [folder for screenshots]
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import puppeteer from 'puppeteer-core';
+
+const [program, shots] = process.argv.slice(2).map((path) => resolve(path));
+const chromium = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
+if (!chromium) {
+  console.log('chromium is not installed: the explorer is not tested in a browser (Debian: apt-get install chromium)');
+  process.exit(0);
+}
+const dir = mkdtempSync(join(tmpdir(), 'explorer-'));
+const token = 'ada-0123456789abcdef';
+writeFileSync(join(dir, 'tokens.csv'), `${token},ada,1,"system:masters"\n`, { mode: 0o600 });
+const server = spawn(program, ['serve', '--data-dir', join(dir, 'data'), '--secure-port', '0', '--storage', 'memory', '--token-auth-file', join(dir, 'tokens.csv')], { cwd: dir });
+let printed = '';
+const base = await new Promise((ready, reject) => {
+  server.stderr.on('data', (d) => (printed += d));
+  server.stdout.on('data', (d) => {
+    printed += d;
+    const found = printed.match(/listens on (https:\S+)/);
+    if (found && printed.includes('try: ')) ready(found[1]);
+  });
+  server.on('exit', (code) => reject(new Error(`the server has ended with ${code}:\n${printed}`)));
+  setTimeout(() => reject(new Error(`the server is not ready:\n${printed}`)), 60_000).unref();
+});
+const browser = await puppeteer.launch({ executablePath: chromium, headless: true, acceptInsecureCerts: true, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+const patience = { timeout: 60_000 };
+const wrong = [];
+let failed = false;
+try {
+  const page = await browser.newPage();
+  await page.setViewport({ width: 1280, height: 900 });
+  page.on('pageerror', (e) => wrong.push(`error in the page: ${e.message}`));
+  page.on('console', (m) => /Content.Security.Policy/i.test(m.text()) && wrong.push(`policy: ${m.text()}`));
+  const loaded = [];
+  page.on('request', (r) => {
+    loaded.push(r.url());
+    if (!r.url().startsWith(base) && !r.url().startsWith('data:')) wrong.push(`a request elsewhere: ${r.url()}`);
+  });
+  const see = (text, selector = 'body') =>
+    page.waitForFunction((t, s) => [...document.querySelectorAll(s)].some((e) => (e.innerText ?? e.textContent).includes(t)), patience, text, selector).catch(async () => {
+      throw new Error(`${selector} does not show ${JSON.stringify(text)}, but\n${(await page.evaluate(() => document.body.innerText)).slice(0, 3000)}`);
+    });
+  const shot = async (name) => {
+    if (!shots) return;
+    mkdirSync(shots, { recursive: true });
+    await page.screenshot({ path: join(shots, name + '.png') });
+  };
+  const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+  const accessible = async (what) => {
+    await page.evaluate(axe);
+    const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'] }));
+    assert.deepEqual(violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => n.target + ' ' + (n.failureSummary ?? '')).slice(0, 3).join('; ')}`), [], `${what} is not accessible`);
+  };
+  const steps = {
+    async 'who is not signed in sees how to sign in'() {
+      await page.goto(base + '/swagger-ui/', { waitUntil: 'domcontentloaded' });
+      await see('Sign in at the console', 'a');
+      await shot('explorer-signed-out');
+      await accessible('the page before the sign-in');
+      assert.ok(!loaded.some((url) => url.includes('swagger-ui-bundle')), 'the explorer is loaded before the sign-in');
+      await page.locator('input[type=password]').fill('wrong');
+      await page.locator('form button').click();
+      await see('the server does not accept this token', '[role=alert]');
+      await page.locator('input[type=password]').fill(token);
+      await page.locator('form button').click();
+    },
+    async 'all own kinds are one document with the name of the server'() {
+      await see('restaurant', '.info .title');
+      await see('Pizza (restaurant.wukong.com/v1beta1)', '.opblock-tag');
+      const seen = await page.evaluate(() => ({ text: document.body.innerText, tags: [...document.querySelectorAll('.opblock-tag-section')].length, rows: document.querySelectorAll('.opblock').length }));
+      assert.equal(seen.tags, 4);
+      assert.ok(seen.rows > 40, `${seen.rows} rows`);
+      assert.ok(!/CRD Swagger|v0\.1\.0/.test(seen.text));
+      assert.ok(!seen.text.includes('/watch/'));
+      await see('create a Pizza', '.opblock-summary-description');
+      await see('/query/restaurant.wukong.com/v1beta1/pizzas', '.opblock-summary-path');
+      await shot('explorer');
+      await accessible('the explorer');
+    },
+    async 'a search keeps the operations with its words'() {
+      await page.keyboard.press('/');
+      await page.keyboard.type('create pizza v1beta1');
+      await page.waitForFunction(() => document.querySelectorAll('.opblock').length === 1, patience);
+      await see('create a Pizza', '.opblock-summary-description');
+    },
+    async 'a sample is sent as the user'() {
+      if (!(await page.$('.opblock.is-open'))) await page.locator('.opblock-summary-control').click();
+      await page.waitForSelector('.opblock-body .body-param__text', patience);
+      const sample = JSON.parse(await page.$eval('.opblock-body .body-param__text', (e) => e.value));
+      assert.deepEqual([sample.apiVersion, sample.kind, sample.metadata, sample.status], ['restaurant.wukong.com/v1beta1', 'Pizza', { name: 'my-pizza' }, undefined]);
+      await accessible('an operation');
+      // The toppings that every pizza has by default.
+      for (const name of ['salami', 'mozzarella', 'tomato']) {
+        const made = await page.evaluate(
+          async (authorization, body) => (await fetch('/apis/restaurant.wukong.com/v1beta1/toppings', { method: 'POST', headers: { authorization, 'content-type': 'application/json' }, body })).status,
+          `Bearer ${token}`,
+          JSON.stringify({ metadata: { name }, spec: { cost: 1 } }),
+        );
+        assert.equal(made, 201);
+      }
+      await page.locator('.body-param__text').fill('{"metadata": {"name": "salami"}}');
+      await page.locator('.btn.execute').click();
+      await see('201', '.live-responses-table .response-col_status');
+      await see('curl', '.curl-command');
+      assert.ok(!(await page.evaluate(() => document.body.innerText)).includes(token), 'the page shows the token');
+      await shot('explorer-response');
+      await accessible('an answer');
+    },
+    async 'one document can be chosen'() {
+      await page.select('#bar select', 'api/v1');
+      await see('restaurant: api/v1', '.info .title');
+      await page.reload();
+      await see('restaurant: api/v1', '.info .title');
+    },
+    async 'it fits narrow screens'() {
+      await page.setViewport({ width: 390, height: 844 });
+      await page.select('#bar select', 'own');
+      await see('Pizza', '.opblock-tag');
+      const wide = await page.evaluate(() =>
+        document.documentElement.scrollWidth <= 391 ? [] : [...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > 391).map((e) => `${e.tagName}.${e.className} ${Math.round(e.getBoundingClientRect().right)}`),
+      );
+      assert.deepEqual(wide.slice(0, 12), [], 'the page scrolls sideways');
+      await shot('explorer-narrow');
+    },
+  };
+  for (const [name, step] of Object.entries(steps)) {
+    await step().catch((error) => {
+      throw new Error(`${name}: ${error.message}`);
+    });
+    assert.deepEqual(wrong, [], name);
+    console.log(`ok  ${name}`);
+  }
+} catch (error) {
+  failed = true;
+  console.error(error);
+} finally {
+  await browser.close();
+  server.kill('SIGTERM');
+  rmSync(dir, { recursive: true, force: true });
+}
+process.exit(failed ? 1 : 0);
