@@ -183,7 +183,7 @@ release-output:
 .PHONY: release-dry
 release-dry: release-output ## write what a release of HEAD would publish into bin/release, install that in an empty environment, and run the tutorial (VERSION=v0.1.0; PLATFORMS=linux/amd64 for fewer)
 	GOWORK=off go -C release test -vet=off -count=1 -v -timeout 60m -run '^TestRelease_(unpack|install)$$' . -output $(RELEASE)
-	go -C e2e test -vet=off -count=1 -v -timeout 60m -run '^TestPages/docs/tutorial$$' . -release $(RELEASE)
+	go -C e2e test -vet=off -count=1 -v -timeout 60m -run '^TestPages$$/^docs/tutorial$$' . -release $(RELEASE)
 
 .PHONY: release-try
 release-try: release-output ## use that release in projects of others, too: kubebuilder, envtest, cert-manager, gateway-api, cluster-api (VERSION=v0.1.0)
@@ -237,6 +237,12 @@ console-short: ## the short path of console-test, with the tool alone, in less t
 .PHONY: console-pictures
 console-pictures: ## the pictures of the console's pages in docs/images/console, and axe's report, by console-short
 	$(MAKE) console-short SHOTS=docs/images/console
+
+.PHONY: web-test
+web-test: ## use the explorer, and the page of samples/restaurant, in a headless Chromium, if there is one (not in CI)
+	@if command -v node npm >/dev/null; then mkdir -p $(BROWSER) && go -C samples/restaurant build -o $(CURDIR)/$(BROWSER)/restaurant . && $(MAKE) --no-print-directory $(CONSOLE)/node_modules && \
+		node $(CONSOLE)/test/explorer.mjs $(BROWSER)/restaurant $(or $(SHOTS),$(BROWSER)/shots) && cd samples/restaurant/web && npm ci --silent && npm run --silent check && npm run --silent build && node test.mjs $(CURDIR)/$(BROWSER)/restaurant; \
+	else echo "node or npm is not installed: the pages are not tested in a browser"; fi
 
 .PHONY: protobuf-proof
 protobuf-proof: ## all of k8s.io/api with generated protobuf methods, compared with gogo's; its decoders fuzzed for 60 s
