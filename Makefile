@@ -234,6 +234,12 @@ console-short: ## the short path of console-test, with the tool alone, in less t
 		$(MAKE) --no-print-directory $(CONSOLE)/node_modules && node $(CONSOLE)/test/short.mjs $(BROWSER)/annex $(SHOTS); \
 	else echo "node or npm is not installed: the console is not tested in a browser"; fi
 
+.PHONY: console-large
+console-large: ## how long 50,000 objects (OBJECTS) take to be sorted, filtered and paged in the query API and the console
+	@if command -v node npm >/dev/null; then mkdir -p $(BROWSER) && go -C cmd/annex build -o $(CURDIR)/$(BROWSER)/annex . && \
+		$(MAKE) --no-print-directory $(CONSOLE)/node_modules && node $(CONSOLE)/test/large.mjs $(BROWSER)/annex $(OBJECTS); \
+	else echo "node or npm is not installed: the console is not measured"; fi
+
 .PHONY: console-pictures
 console-pictures: ## the pictures of the console's pages in docs/images/console, and axe's report, by console-short
 	$(MAKE) console-short SHOTS=docs/images/console

@@ -32,6 +32,8 @@ type Field struct {
 	// Get returns the value of an object, a string, boolean, int64, float64 or time.Time, and nil if it has none. It
 	// must not change the object, and is called concurrently.
 	Get func(runtime.Object) any
+	// FromKey, if it is set, returns the value of Get from the namespace and name of an object, which need not be read then.
+	FromKey func(namespace, name string) any
 	// Each, if it is set, returns several values of an object instead, which a query counts one by one. Such a field has
 	// no order and no conditions.
 	Each func(runtime.Object) []string

@@ -138,8 +138,8 @@ func (l digestLabels) Get(name string) string {
 // Lookup implements labels.Labels.
 func (l digestLabels) Lookup(name string) (value string, exists bool) {
 	for one := range strings.SplitSeq(string(l), afterLabel) {
-		if value, exists = strings.CutPrefix(one, name+"="); exists {
-			return value, true
+		if rest, begins := strings.CutPrefix(one, name); begins && strings.HasPrefix(rest, "=") {
+			return rest[1:], true
 		}
 	}
 	return "", false

@@ -260,6 +260,7 @@ func metadata() []ordered.Field {
 			Sortable:    true,
 			Text:        true,
 			Get:         of(func(m metaObject) any { return m.GetName() }),
+			FromKey:     func(_, name string) any { return name },
 		},
 		{
 			Name:        "namespace",
@@ -267,6 +268,7 @@ func metadata() []ordered.Field {
 			Description: "metadata.namespace",
 			Sortable:    true,
 			Get:         of(func(m metaObject) any { return m.GetNamespace() }),
+			FromKey:     func(namespace, _ string) any { return namespace },
 		},
 		{
 			Name:        "creationTimestamp",

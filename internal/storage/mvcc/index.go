@@ -20,6 +20,7 @@ func newIndexes(s *resourceStore) *index.Indexes[*version] {
 	return index.New(index.Config[*version]{
 		Source:       indexSource{s},
 		Indexers:     indexers,
+		NameOf:       s.nameOf,
 		SlowObjects:  s.resource.Unstructured,
 		LabelObjects: s.core.options.LabelObjects,
 		Maintenance:  s.core.indexes,

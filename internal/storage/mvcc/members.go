@@ -3,6 +3,7 @@ package mvcc
 import (
 	"context"
 	"iter"
+	"math"
 	"slices"
 
 	"github.com/annexapi/annex/internal/base/budget"
@@ -38,8 +39,9 @@ func (s *resourceStore) members(ctx context.Context, q *ordered.Query, others []
 		if err != nil {
 			return nil, err
 		}
-		selected := map[string]struct{}{}
-		for e := range order.Runs(q.Namespaces, c.Set, false).All() {
+		runs := order.Runs(q.Namespaces, c.Set, false)
+		selected := make(map[string]struct{}, runs.Size())
+		for e := range runs.All() {
 			selected[e.Key] = struct{}{}
 		}
 		m.sets = append(m.sets, selected)
@@ -132,6 +134,14 @@ func (m *members) decide(key string) (selected, certain bool) {
 		}
 	}
 	return true, m.complete
+}
+
+// most is a bound of the number of objects that may be selected: none if m is nil.
+func (m *members) most() int {
+	if m == nil {
+		return math.MaxInt
+	}
+	return len(m.sets[0]) + len(m.uncertain)
 }
 
 // possible yields the entries that may be selected: all of them if m is nil.

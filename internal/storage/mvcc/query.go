@@ -223,7 +223,7 @@ func (s *resourceStore) find(
 	if err := hold(ctx, account, places); err != nil {
 		return nil, err
 	}
-	found := make([]orderEntry, 0, all.Size())
+	found := make([]orderEntry, 0, min(all.Size(), known.most()))
 	var failed unreadable
 	for batch := range parallel.Batches(known.possible(all.All()), decodeBatch) {
 		if ctx.Err() != nil {
@@ -293,11 +293,17 @@ func (s *resourceStore) firstUnreadable(ctx context.Context, keys []string) erro
 
 // position returns the position of an entry in an order.
 func (s *resourceStore) position(e orderEntry) ordered.Position {
-	namespace, name, namespaced := strings.Cut(strings.TrimPrefix(e.Key, s.keyspace.prefix), "/")
-	if !namespaced {
-		namespace, name = "", namespace
-	}
+	namespace, name := s.nameOf(e.Key)
 	return ordered.Position{Value: ordered.Value(e.Value), Namespace: namespace, Name: name}
+}
+
+// nameOf returns the namespace and name of the object with a key.
+func (s *resourceStore) nameOf(key string) (namespace, name string) {
+	namespace, name, namespaced := strings.Cut(strings.TrimPrefix(key, s.keyspace.prefix), "/")
+	if !namespaced {
+		return "", namespace
+	}
+	return namespace, name
 }
 
 // entryAt returns the entry at a position, with the key of the object there.

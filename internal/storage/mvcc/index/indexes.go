@@ -15,6 +15,8 @@ type Config[V Version] struct {
 	// Indexers are the functions of the declared indexes, named as storage.LabelIndex and storage.FieldIndex name them.
 	// May be empty.
 	Indexers cache.Indexers
+	// NameOf returns the namespace and name of the object with a key.
+	NameOf func(key string) (namespace, name string)
 	// SlowObjects is set if Source.Object may call a webhook. Maintenance then never calls it for this resource.
 	SlowObjects bool
 	// LabelObjects is the number of objects from which a list may create the index of an undeclared label.

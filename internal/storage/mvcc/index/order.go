@@ -67,6 +67,16 @@ func (x *Indexes[V]) orderSet(field ordered.Field, namespaced bool) *set[V] {
 	}
 	s := x.newSet()
 	s.noTimeout = true
+	if field.FromKey != nil {
+		s.fromKey = func(key string) []string {
+			namespace, name := x.NameOf(key)
+			value := string(ordered.Encode(field.FromKey(namespace, name)))
+			if namespaced {
+				value = namespace + afterNamespace + value
+			}
+			return []string{value}
+		}
+	}
 	s.byName[orderIndex] = &valueIndex[V]{order: true, values: func(object any) ([]string, error) {
 		o, ok := object.(runtime.Object)
 		if !ok {

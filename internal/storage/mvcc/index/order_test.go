@@ -93,6 +93,31 @@ func TestOrder_slowBuild_isWaitedFor(t *testing.T) {
 	}
 }
 
+// TestOrder_valuesFromKeys_readNoObject: such an order has objects that cannot be read, too.
+func TestOrder_valuesFromKeys_readNoObject(t *testing.T) {
+	e := newEnv(t, options{})
+	e.source.put("b/1", "color=red")
+	e.source.put("a/2")
+	e.source.put("a/1")
+	e.source.setUnreadable("a/2", true)
+	e.resetReads()
+	byName := ordered.Field{Name: "name", Type: ordered.String, Sortable: true, FromKey: func(_, name string) any { return name }}
+	for namespaced, want := range map[bool]string{false: "a/1 b/1 a/2", true: "a/1 a/2"} {
+		order, err := e.indexes.Order(t.Context(), byName, namespaced)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var of []string
+		if namespaced {
+			of = []string{"a"}
+		}
+		if got := names(order.Runs(of, ordered.All(), false)); got != want || len(order.Unreadable()) != 0 {
+			t.Errorf("namespaced %v: the order is %s, want %s; unreadable are %v", namespaced, got, want, order.Unreadable())
+		}
+	}
+	e.wantReads("the keys have the names", 0)
+}
+
 func TestOrder_unreadableValues_areReadAtEachCall(t *testing.T) {
 	e := newEnv(t, options{})
 	e.putColors(3)

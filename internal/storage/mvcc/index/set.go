@@ -43,6 +43,8 @@ type set[V Version] struct {
 	// noTimeout is set for orders of queries: a query waits for them without a time limit, because it cannot be
 	// answered without them.
 	noTimeout bool
+	// fromKey, if it is set, returns the value of an order from the key of an object, which is not read then.
+	fromKey func(key string) []string
 	// bounded indexes are dropped when all bounded indexes of the core have too many entries.
 	bounded bool
 
@@ -338,10 +340,14 @@ func (s *set[V]) publish(revision uint64) *state[V] {
 	return published
 }
 
-// valuesOf returns the values of a version: empty for a tombstone, nil if the values cannot be computed.
+// valuesOf returns the values of a version: empty for a tombstone, nil if the values cannot be computed. read is called only
+// if they do not follow from the key.
 func (s *set[V]) valuesOf(v V, read func(V) (runtime.Object, error)) (values Values) {
 	if v.Deleted() {
 		return Values{}
+	}
+	if s.fromKey != nil {
+		return Values{orderIndex: s.fromKey(v.Key())}
 	}
 	// The index functions are the user's. A panic here occurs again where the object is read, and is reported there.
 	defer func() {

@@ -168,7 +168,11 @@ func newEnv(t *testing.T, o options) *env {
 	e.clock = clocktesting.NewFakeClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	e.maintenance = index.NewMaintenance[*podVersion](cmp.Or(o.labelEntries, 1000))
 	e.indexes = index.New(index.Config[*podVersion]{
-		Source:       e.source,
+		Source: e.source,
+		NameOf: func(key string) (namespace, name string) {
+			namespace, name, _ = strings.Cut(strings.TrimPrefix(key, "/pods/"), "/")
+			return namespace, name
+		},
 		SlowObjects:  o.slowObjects,
 		LabelObjects: 1,
 		Maintenance:  e.maintenance,

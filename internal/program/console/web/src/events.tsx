@@ -32,7 +32,7 @@ export function Events({ kind, object, namespace }: { kind: Kind; object: Resour
           setError(undefined);
           return list.metadata.resourceVersion;
         },
-        (resourceVersion) => pathOf(kind, namespace || 'default', undefined, undefined, { fieldSelector, watch: 'true', resourceVersion }),
+        (resourceVersion) => pathOf(kind, namespace || 'default', undefined, undefined, { fieldSelector, watch: 'true', allowWatchBookmarks: 'true', resourceVersion }),
         'application/json',
         (event) =>
           setAll((old) => {

@@ -38,7 +38,7 @@ function useObject(kind: Kind, namespace: string, name: string): { object?: Reso
           put(first);
           setError(undefined);
           if (!kind.verbs.includes('watch')) return;
-          const path = pathOf(kind, namespace, undefined, undefined, { watch: 'true', fieldSelector: 'metadata.name=' + name, resourceVersion: first.metadata.resourceVersion });
+          const path = pathOf(kind, namespace, undefined, undefined, { watch: 'true', allowWatchBookmarks: 'true', fieldSelector: 'metadata.name=' + name, resourceVersion: first.metadata.resourceVersion });
           for await (const e of watch<Resource>(path, 'application/json', signal)) {
             if (e.type === 'ERROR') break;
             if (e.type === 'DELETED') return setGone(true);

@@ -8,7 +8,7 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { accessible, at, byPassword, dir, field, fill, open, page, patience, press, programs, run, see, shot } from './shared.mjs';
+import { accessible, at, byPassword, dir, field, fill, open, page, patience, press, programs, run, saved, see, shot } from './shared.mjs';
 
 const home = join(dir, 'signin');
 const data = join(home, 'data');
@@ -44,7 +44,7 @@ const setPassword = (name) => execFileSync(join(programs, 'annex'), ['user', 'pa
 mkdirSync(data, { recursive: true });
 setPassword('grace');
 const printed = await start('--console-link');
-kubectl(['create', 'clusterrole', 'reader', '--verb=get,list,watch,create', '--resource=configmaps,namespaces']);
+kubectl(['create', 'clusterrole', 'reader', '--verb=get,list,watch,create,patch', '--resource=configmaps,namespaces']);
 kubectl(['create', 'clusterrolebinding', 'grace', '--clusterrole=reader', '--user=grace']);
 
 const linkOf = (url) => url.slice(server.base.length);
@@ -155,6 +155,19 @@ const steps = {
     await page.waitForSelector('.live.live', { timeout: 40_000 });
     assert.equal(await page.$('dialog.again'), null);
     await shown();
+  },
+  async 'an edit outlives a restart, and its page follows the object again'() {
+    kubectl(['create', 'configmap', 'edited', '--from-literal=word=old']);
+    await at('#/o/core/v1/configmaps/default/edited/edit');
+    await (await field('word')).fill('typed before the restart');
+    await stop();
+    await start();
+    kubectl(['annotate', 'configmap', 'edited', 'by=another']);
+    await see('Others have changed metadata.annotations', 'main');
+    await saved();
+    assert.equal(kubectl(['get', 'configmap', 'edited', '-o', 'jsonpath={.data.word} {.metadata.annotations.by}']), 'typed before the restart another');
+    await at(maps);
+    await live();
   },
   async 'a network that is cut for a minute comes back'() {
     const client = await page.createCDPSession();
