@@ -157,7 +157,7 @@ func (s *site) resolve(from *page, to string) (string, error) {
 		return "", fmt.Errorf("%s links to %s, which does not exist", from.source, to)
 	case info.IsDir():
 		return repository + "/tree/main/" + source, nil
-	case strings.HasPrefix(source, "docs/") && slices.Contains([]string{".png", ".svg", ".txt"}, path.Ext(source)):
+	case strings.HasPrefix(source, "docs/") && slices.Contains([]string{".png", ".webp", ".svg", ".txt"}, path.Ext(source)):
 		s.files[source] = true
 		return relative(from.target, source) + anchor, nil
 	}

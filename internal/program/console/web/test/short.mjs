@@ -22,7 +22,7 @@ if (!chromium) {
 const token = 'ada-0123456789abcdef';
 const dir = mkdtempSync(join(tmpdir(), 'console-'));
 writeFileSync(join(dir, 'tokens.csv'), `${token},ada,1,"system:masters"\n`, { mode: 0o600 });
-const server = spawn(program, ['serve', '--data-dir', join(dir, 'data'), '--secure-port', '0', '--token-auth-file', join(dir, 'tokens.csv')], { cwd: dir, env: { ...process.env, TMPDIR: dir } });
+const server = spawn(program, ['serve', '--data-dir', join(dir, 'data'), '--secure-port', '0', '--token-auth-file', join(dir, 'tokens.csv'), '--history-of', 'pizzas.shop.example.com=720h'], { cwd: dir, env: { ...process.env, TMPDIR: dir } });
 let log = '';
 server.stderr.on('data', (d) => (log += d));
 const base = await new Promise((ready, reject) => {
@@ -37,7 +37,7 @@ const base = await new Promise((ready, reject) => {
 const agent = new https.Agent({ keepAlive: true, maxSockets: 8, rejectUnauthorized: false }); // the server's authority is its own
 const call = (method, path, body, type = 'application/json') =>
   new Promise((done, failed) => {
-    const request = https.request(base + path, { method, agent, headers: { authorization: `Bearer ${token}`, 'content-type': type } }, (answer) => {
+    const request = https.request(base + path, { method, agent, headers: { authorization: `Bearer ${token}`, 'content-type': type, 'user-agent': 'kitchen' } }, (answer) => {
       let text = '';
       answer.on('data', (d) => (text += d));
       answer.on('end', () => (answer.statusCode < 300 ? done(JSON.parse(text)) : failed(Object.assign(new Error(`${method} ${path}: ${answer.statusCode} ${text}`), { code: answer.statusCode }))));
@@ -70,6 +70,11 @@ const firstIs = (name) =>
   page.waitForFunction((n) => document.querySelector('tbody a.to')?.textContent === n, patience, name).catch(async () => {
     throw new Error(`the first row is ${await page.evaluate(() => location.hash + ' ' + document.querySelector('tbody tr')?.innerText)}, want ${name}`);
   });
+// label fills the field of a form that a label is of.
+const label = async (text, value) => {
+  const id = await (await page.waitForFunction((t) => [...document.querySelectorAll('.form label')].find((l) => l.textContent === t)?.htmlFor, patience, text)).jsonValue();
+  await page.locator(`[id="${id}"]`).setTimeout(patience.timeout).fill(value);
+};
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const report = [];
 // looked puts pictures of a page away, and has axe look at it, in both themes and on a narrow screen.
@@ -296,6 +301,60 @@ const steps = {
     await at('#/new/shop.example.com/v1/pizzas?ns=default');
     await see('cost', '.form');
     await looked('new');
+  },
+  async 'an edit is compared, saved, undone and restored by the history of the server'() {
+    const pizza = '#/o/shop.example.com/v1/pizzas/default/pizza-042';
+    const cost = async () => (await call('GET', `${path}/pizza-042`)).spec.cost;
+    const before = await cost();
+    await at(pizza + '/edit');
+    await label('cost', '5');
+    await looked('edit');
+    await press('YAML');
+    await see('cost: 5', '.cm-content');
+    await looked('yaml');
+    await press('Review and save');
+    await see('spec.cost', 'dialog .differences');
+    await looked('difference');
+    await page.locator('dialog .take-over input').click();
+    await page.locator('dialog button.primary').click();
+    await see('was saved');
+    assert.equal(await cost(), 5);
+    await at(pizza + '/history');
+    await see('Kept since', 'main');
+    await see('changed it', '.history');
+    await see('as ada (in the console)', '.history');
+    await see('spec.cost', '.history');
+    await looked('history');
+    const edited = await page.$eval('.history li', (e) => e.querySelector('[aria-label^="Undo"]').getAttribute('aria-label').split(' ').at(-1));
+    await press(`Undo revision ${edited}`);
+    await see('spec.cost', 'dialog .differences');
+    await looked('undo');
+    await page.locator('dialog button.primary').click();
+    await see(`Revision ${edited} was undone`);
+    assert.equal(await cost(), before);
+    await press(`Restore revision ${edited}`);
+    await see('spec.cost', 'dialog .differences');
+    await page.locator('dialog button.primary').click();
+    await see(`pizza-042 is as it was in revision ${edited}`);
+    assert.equal(await cost(), 5);
+    // The undo of a change whose field has been changed since is refused.
+    await call('PATCH', `${path}/pizza-042`, { spec: { cost: 6 } }, 'application/merge-patch+json');
+    await press(`Undo revision ${edited}`);
+    await see('It has been changed since', 'dialog');
+    await press('Cancel');
+    assert.equal(await cost(), 6);
+  },
+  async 'a Secret is covered, and the requests are listed'() {
+    await call('POST', '/api/v1/namespaces/default/secrets', { apiVersion: 'v1', kind: 'Secret', metadata: { name: 'oven' }, stringData: { word: 'open sesame' } });
+    await at('#/o/core/v1/secrets/default/oven');
+    await see('11 bytes', '.secret');
+    assert.doesNotMatch(await page.evaluate(() => document.querySelector('main').innerText), /sesame/);
+    await looked('secret');
+    await at('#/requests');
+    await see('ada', 'tbody');
+    await see('pizzas.shop.example.com', 'tbody');
+    await press('Pause');
+    await looked('requests');
   },
 };
 
