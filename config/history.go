@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // History is how long the revisions of a resource's objects are kept for clients, beyond Options.HistoryAge and
@@ -34,7 +36,7 @@ func (h History) Check() error {
 	return nil
 }
 
-// String returns the history as ParseHistory reads it, without Bytes; empty if it keeps nothing.
+// String returns the history as ParseHistory reads it; empty if it keeps nothing.
 func (h History) String() string {
 	var parts []string
 	if h.Age > 0 {
@@ -50,10 +52,14 @@ func (h History) String() string {
 	if h.Revisions > 0 {
 		parts = append(parts, strconv.Itoa(h.Revisions))
 	}
+	if h.Bytes > 0 {
+		parts = append(parts, resource.NewQuantity(h.Bytes, resource.BinarySI).String())
+	}
 	return strings.Join(parts, "+")
 }
 
-// ParseHistory parses an age such as 720h, a number of revisions such as 100, or both, as in 720h+100.
+// ParseHistory parses an age such as 720h, a number of revisions such as 100, or both, as in 720h+100. A size such as 10Gi
+// may follow, as in 720h+10Gi.
 func ParseHistory(text string) (History, error) {
 	var h History
 	for part := range strings.SplitSeq(text, "+") {
@@ -64,10 +70,24 @@ func ParseHistory(text string) (History, error) {
 			h.Revisions = n
 		case duration == nil && age > 0 && h.Age == 0:
 			h.Age = age
+		case number != nil && duration != nil && h.Bytes == 0:
+			if size, err := resource.ParseQuantity(part); err == nil {
+				h.Bytes = size.Value()
+			}
+			if h.Bytes <= 0 {
+				return History{}, notHistory(text)
+			}
 		default:
-			return History{}, fmt.Errorf("%q is not a history: use an age such as 720h, a number of revisions such as 100, or both, as in "+
-				"720h+100", text)
+			return History{}, notHistory(text)
 		}
 	}
+	if !h.Keeps() {
+		return History{}, notHistory(text)
+	}
 	return h, nil
+}
+
+func notHistory(text string) error {
+	return fmt.Errorf("%q is not a history: use an age such as 720h, a number of revisions such as 100, or both, as in 720h+100, and a "+
+		"size, as in 720h+10Gi", text)
 }

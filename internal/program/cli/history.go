@@ -16,7 +16,7 @@ import (
 // historyFlags declares the flags for the history that clients read.
 func historyFlags(flags *pflag.FlagSet, options *config.Options) {
 	flags.Var(&historyOf{&options.HistoryOf}, "history-of", "revisions that are kept of the objects of individual resources, as in "+
-		"widgets.example.com=720h, widgets.example.com=100 for each object, or 720h+100 for both bounds")
+		"widgets.example.com=720h, widgets.example.com=100 for each object, or 720h+100 for both bounds; 720h+10Gi bounds the size of all, too")
 	flags.BoolVar(&options.HistoryOfSecrets, "history-of-secrets", false, "let callers who may get a Secret read its history, too")
 }
 
@@ -29,8 +29,14 @@ func historyText(keep store.Retention) string {
 	if bytes == 0 {
 		bytes = store.DefaultRetentionBytes
 	}
-	size := resource.NewQuantity(bytes, resource.BinarySI)
-	return fmt.Sprintf("%s, at most %s", config.History{Age: keep.Age, Revisions: keep.Revisions}, size)
+	var bounds []string
+	if keep.Age > 0 {
+		bounds = append(bounds, config.History{Age: keep.Age}.String())
+	}
+	if keep.Revisions > 0 {
+		bounds = append(bounds, fmt.Sprintf("%d revisions of each object", keep.Revisions))
+	}
+	return strings.Join(append(bounds, "at most "+resource.NewQuantity(bytes, resource.BinarySI).String()), ", ")
 }
 
 // historyOf is the value of --history-of.

@@ -2,9 +2,12 @@ package upstream
 
 import (
 	"net/http"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
+	"k8s.io/kube-openapi/pkg/spec3"
 
 	"github.com/annexapi/annex/internal/server/history"
 	"github.com/annexapi/annex/internal/wire/push"
@@ -24,6 +27,19 @@ func (p pastResources) NewRequestInfo(r *http.Request) (*request.RequestInfo, er
 		p.history.RequestInfo(r, info)
 	}
 	return info, err
+}
+
+// describeHistory adds an OpenAPI v3 document for the history of each of the server's own versions.
+func describeHistory(set documentSet, past *history.API, builder *openAPIv3Builder) {
+	for gv, resources := range past.Described() {
+		var models []runtime.Object
+		for _, r := range resources {
+			models = append(models, r.Model)
+		}
+		set.set(strings.Trim(history.PathOf(gv), "/"), builder.documentWith(models, func(nameOf func(runtime.Object) string) *spec3.OpenAPI {
+			return history.Document(resources, nameOf)
+		}))
+	}
 }
 
 // withHistory answers requests of the history by means of the reads and writes that next answers. The filters in front have

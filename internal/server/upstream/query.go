@@ -17,6 +17,7 @@ import (
 	"k8s.io/kube-openapi/pkg/util"
 
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/server/history"
 	"github.com/annexapi/annex/internal/server/query"
 	"github.com/annexapi/annex/internal/wire/push"
 )
@@ -76,6 +77,7 @@ func withQueries(next http.Handler, queries *query.API, documents *queryDocument
 // queryDocuments are the OpenAPI v3 documents for queries of custom resources, which come and go.
 type queryDocuments struct {
 	queries *query.API
+	history bool // documents of the history as well
 
 	mu      sync.Mutex
 	set     documentSet // empty until serve is called
@@ -101,6 +103,9 @@ func (q *queryDocuments) update() {
 	for gv := range q.known {
 		if now[gv] == nil {
 			q.set.remove(q.pathOf(gv))
+			if q.history {
+				q.set.remove(strings.Trim(history.PathOf(gv), "/"))
+			}
 		}
 	}
 	for gv, resources := range now {
@@ -109,14 +114,20 @@ func (q *queryDocuments) update() {
 		}
 		q.changes++
 		change := q.changes
-		q.set.set(q.pathOf(gv), cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
-			document, err := q.queries.DocumentOfDefined(resources)
-			if err != nil {
-				return nil, "", fmt.Errorf("OpenAPI v3 of queries of %s: %w", gv, err)
-			}
-			document.Info, document.Components.SecuritySchemes = q.info.Info, q.info.SecuritySchemes
-			return document, fmt.Sprint(change), nil
-		})))
+		of := func(what string, build func([]*query.Resource) (*spec3.OpenAPI, error)) cached.Value[*spec3.OpenAPI] {
+			return cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+				document, err := build(resources)
+				if err != nil {
+					return nil, "", fmt.Errorf("OpenAPI v3 of %s of %s: %w", what, gv, err)
+				}
+				document.Info, document.Components.SecuritySchemes = q.info.Info, q.info.SecuritySchemes
+				return document, fmt.Sprint(change), nil
+			}))
+		}
+		q.set.set(q.pathOf(gv), of("queries", q.queries.DocumentOfDefined))
+		if q.history {
+			q.set.set(strings.Trim(history.PathOf(gv), "/"), of("the history", history.DocumentOfDefined))
+		}
 	}
 	q.known = now
 }
@@ -128,24 +139,32 @@ func (q *queryDocuments) pathOf(gv schema.GroupVersion) string {
 // describeQueries adds an OpenAPI v3 document for each of the server's own versions that can be queried, with the
 // schemas that the documents of its objects have.
 func describeQueries(set documentSet, queries *query.API, builder *openAPIv3Builder) {
-	config := builder.config
 	for _, gv := range queries.Described() {
-		set.set(strings.Trim(queries.PathOf(gv), "/"), cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
-			var types []string
-			for _, model := range queries.Models(gv) {
-				types = append(types, util.GetCanonicalTypeName(model))
-			}
-			schemas, err := builder.schemas(types...)
-			if err != nil {
-				return nil, "", fmt.Errorf("OpenAPI v3 of queries of %s: %w", gv, err)
-			}
-			document := queries.Document(gv, func(model runtime.Object) string {
-				name, _ := config.GetDefinitionName(util.GetCanonicalTypeName(model))
-				return name
-			})
-			document.Info = config.Info
-			document.Components = &spec3.Components{Schemas: schemas, SecuritySchemes: config.SecuritySchemes}
-			return document, "static", nil
-		})))
+		set.set(strings.Trim(queries.PathOf(gv), "/"), builder.documentWith(queries.Models(gv), func(nameOf func(runtime.Object) string) *spec3.OpenAPI {
+			return queries.Document(gv, nameOf)
+		}))
 	}
+}
+
+// documentWith returns the document that describe makes, with the schemas of models.
+func (b *openAPIv3Builder) documentWith(
+	models []runtime.Object, describe func(nameOf func(runtime.Object) string) *spec3.OpenAPI,
+) cached.Value[*spec3.OpenAPI] {
+	return cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+		var types []string
+		for _, model := range models {
+			types = append(types, util.GetCanonicalTypeName(model))
+		}
+		schemas, err := b.schemas(types...)
+		if err != nil {
+			return nil, "", fmt.Errorf("OpenAPI v3 of %v: %w", types, err)
+		}
+		document := describe(func(model runtime.Object) string {
+			name, _ := b.config.GetDefinitionName(util.GetCanonicalTypeName(model))
+			return name
+		})
+		document.Info = b.config.Info
+		document.Components = &spec3.Components{Schemas: schemas, SecuritySchemes: b.config.SecuritySchemes}
+		return document, "static", nil
+	}))
 }

@@ -157,7 +157,7 @@ func New(c Config) (*Server, error) {
 	var err error
 	if c.NewQueries != nil {
 		queries = c.NewQueries(func() []*query.Resource { return delegate.queried() })
-		documents = &queryDocuments{queries: queries}
+		documents = &queryDocuments{queries: queries, history: c.NewHistory != nil}
 		c.Handlers = append(slices.Clone(c.Handlers), queryPaths(queries)...)
 	}
 	var past *history.API
@@ -270,6 +270,9 @@ func New(c Config) (*Server, error) {
 	if queries != nil {
 		describeQueries(described, queries, builder)
 		documents.serve(described, completed.OpenAPIV3Config)
+	}
+	if past != nil {
+		describeHistory(described, past, builder)
 	}
 	if c.Aggregation != nil {
 		c.Aggregation.Join(generic.DiscoveryGroupManager, generic.AggregatedDiscoveryGroupManager, generic.Serializer)

@@ -21,7 +21,7 @@ import (
 func BenchmarkKeptHistory(b *testing.B) {
 	objects, updates, ofOne := 990, 1000, 10_000
 	if testing.Short() {
-		objects, updates, ofOne = 99, 100, 1000
+		objects, updates, ofOne = 99, 100, 1100
 	}
 	dir := b.TempDir()
 	ctx := request.WithUser(b.Context(), &user.DefaultInfo{Name: "anna@example.com"})
