@@ -78,10 +78,11 @@ func describe(document *spec3.OpenAPI, r *query.Resource, name string) {
 		}}
 	}
 	text, flag := spec.StringProperty(), spec.BooleanProperty()
-	limit := parameter("limit", fmt.Sprintf("largest number of items, %d by default and at most %d", defaultLimit, largestLimit), spec.Int64Property())
+	most := fmt.Sprintf("largest number of items, %d by default and at most %d", defaultLimit, largestLimit)
+	limit := parameter("limit", most, spec.Int64Property())
 	before := parameter("before", "revision of which only older ones are listed, from the page before", text)
-	read := operation("readHistory", "the revisions of an object of kind "+r.Kind+", the newest first; with at, the object as it was; with from, "+
-		"both objects and what changed between them", &spec.Schema{SchemaProps: spec.SchemaProps{OneOf: []spec.Schema{
+	read := operation("readHistory", "the revisions of an object of kind "+r.Kind+", the newest first; with at, the object as it "+
+		"was; with from, both objects and what changed between them", &spec.Schema{SchemaProps: spec.SchemaProps{OneOf: []spec.Schema{
 		*pageOf(revisionSchema()), *item, *properties("from", *item, "to", *item, "changes", *spec.ArrayProperty(changeSchema()), "more", *flag),
 	}}}, limit, before,
 		parameter("at", "a revision, a time or an age such as -2m", text), parameter("from", "the first moment of a difference", text),
@@ -146,7 +147,8 @@ func pageOf(item *spec.Schema) *spec.Schema {
 func revisionSchema() *spec.Schema {
 	text := spec.StringProperty()
 	return properties("revision", *text, "time", *text, "operation", *text, "user", *text, "managers", *spec.ArrayProperty(text),
-		"subresource", *text, "generation", *spec.Int64Property(), "changes", *spec.ArrayProperty(changeSchema()), "more", *spec.BooleanProperty())
+		"subresource", *text, "generation", *spec.Int64Property(), "changes", *spec.ArrayProperty(changeSchema()),
+		"more", *spec.BooleanProperty())
 }
 
 func changeSchema() *spec.Schema {

@@ -140,9 +140,8 @@ func (q *queryDocuments) pathOf(gv schema.GroupVersion) string {
 // schemas that the documents of its objects have.
 func describeQueries(set documentSet, queries *query.API, builder *openAPIv3Builder) {
 	for _, gv := range queries.Described() {
-		set.set(strings.Trim(queries.PathOf(gv), "/"), builder.documentWith(queries.Models(gv), func(nameOf func(runtime.Object) string) *spec3.OpenAPI {
-			return queries.Document(gv, nameOf)
-		}))
+		document := func(nameOf func(runtime.Object) string) *spec3.OpenAPI { return queries.Document(gv, nameOf) }
+		set.set(strings.Trim(queries.PathOf(gv), "/"), builder.documentWith(queries.Models(gv), document))
 	}
 }
 

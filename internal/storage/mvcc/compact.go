@@ -92,8 +92,10 @@ func (c *Core) compactStep(revision uint64) error {
 		}
 	}
 	err := c.trimMoving(revision, drop, moves)
-	if c.pendingTrim, c.pendingMoves = nil, nil; err != nil {
-		c.pendingTrim, c.pendingMoves = drop, moves
+	if err != nil {
+		c.pend(drop, moves)
+	} else {
+		c.pend(nil, nil)
 	}
 
 	c.mu.Lock()

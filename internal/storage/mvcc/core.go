@@ -70,9 +70,11 @@ type Core struct {
 	pendingTrim []uint64 // records that a failed Trim left in the journal
 	// pendingMoves are those of pendingTrim that belong on the shelf.
 	pendingMoves []moving
-	shelf        shelf
-	early        atomic.Uint64 // events compacted only because of MaxBytes
-	recoveries   atomic.Uint64
+	// waiting are the pendingMoves for readers.
+	waiting    atomic.Pointer[[]moving]
+	shelf      shelf
+	early      atomic.Uint64 // events compacted only because of MaxBytes
+	recoveries atomic.Uint64
 
 	watching sync.WaitGroup // the goroutines of all watches
 

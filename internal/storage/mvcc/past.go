@@ -229,22 +229,38 @@ func (c *Core) past(key string, before uint64, yield func(pastRecord) bool) erro
 			}
 			before = v.revision
 		}
-		if len(chain) < pastBatch {
-			return c.shelved(key, before, yield)
+		if len(chain) == pastBatch {
+			continue
 		}
+		for _, revision := range c.waitingOf(key, before) {
+			record, err := c.recordOf(key, revision)
+			if errors.Is(err, journal.ErrNotFound) {
+				break // moved, and removed
+			}
+			if err != nil {
+				return err
+			}
+			if !yield(record) {
+				return nil
+			}
+			before = revision
+		}
+		return c.shelved(key, before, yield)
 	}
 }
 
 // pastRecordOf reads the record of a version, which compaction may have moved to the shelf or removed.
-func (c *Core) pastRecordOf(v *version) (pastRecord, error) {
-	record, err := c.read(v.revision)
+func (c *Core) pastRecordOf(v *version) (pastRecord, error) { return c.recordOf(v.key, v.revision) }
+
+func (c *Core) recordOf(key string, revision uint64) (pastRecord, error) {
+	record, err := c.read(revision)
 	if err == nil {
 		return pastRecord{Record: record}, nil
 	}
-	if !errors.Is(err, journal.ErrNotFound) || c.compacted.Load() < v.revision {
+	if !errors.Is(err, journal.ErrNotFound) || c.compacted.Load() < revision {
 		return pastRecord{}, err
 	}
-	return c.shelvedAt(v.key, v.revision)
+	return c.shelvedAt(key, revision)
 }
 
 // pastAt is like past, but begins at the newest record of a time.
@@ -257,6 +273,9 @@ func (c *Core) pastAt(key string, at time.Time, yield func(pastRecord) bool) err
 		}
 		before = v.revision
 	}
+	if len(c.waitingOf(key, before)) > 0 {
+		return c.past(key, before, yield)
+	}
 	return c.shelvedSince(key, before, at, yield)
 }
 
@@ -265,6 +284,11 @@ func (c *Core) oldestPast(key string) (*pastRecord, error) {
 	oldest, err := c.oldestShelved(key)
 	if oldest != nil || err != nil {
 		return oldest, err
+	}
+	if waiting := c.waitingOf(key, 0); len(waiting) > 0 {
+		record, err := c.recordOf(key, waiting[len(waiting)-1])
+		record.Value = nil
+		return &record, err
 	}
 	v, _ := c.get(key)
 	for ; v != nil; v = v.previous.Load() {
@@ -317,7 +341,8 @@ func (s *resourceStore) PastList(
 	if newest := c.newestPoint(); at.Revision > newest.Revision || at.Revision == 0 && at.Time.After(newest.Time) {
 		return &store.FutureError{At: at, Newest: newest}
 	}
-	if since := c.since(s.keyspace.prefix); at.Revision != 0 && at.Revision < since.Revision || at.Revision == 0 && at.Time.Before(since.Time) {
+	if since := c.since(s.keyspace.prefix); at.Revision != 0 && at.Revision < since.Revision ||
+		at.Revision == 0 && at.Time.Before(since.Time) {
 		return &store.NotKeptError{At: at, Since: since}
 	}
 	keys, err := c.pastKeys(prepared)
@@ -442,6 +467,15 @@ func (c *Core) deletions(s *keyspace, prefix string, before uint64, yield func(d
 			continue
 		}
 		if more, err := yield(deletion{v.key, v.revision}); !more || err != nil {
+			return err
+		}
+	}
+	for _, move := range slices.Backward(c.waitingMoves()) {
+		if !move.deletes || before != 0 && move.event >= before || !strings.HasPrefix(move.key, prefix) {
+			continue
+		}
+		before = move.event
+		if more, err := yield(deletion{move.key, move.event}); !more || err != nil {
 			return err
 		}
 	}

@@ -447,6 +447,12 @@ func TestHistory_kept_fullDisk_movesLater(t *testing.T) {
 	if err := core.Compact(t.Context(), core.Revision()-5); !errors.Is(err, errShelfFull) {
 		t.Fatalf("Compact on a full disk: %v", err)
 	}
+	if got := listed(t, pods, "a", 0, 99); got != whole {
+		t.Errorf("while the disk is full: %s, want %s", got, whole)
+	}
+	if got, err := past(pods, "a", store.Point{Revision: core.Revision() - 8}); err != nil || !strings.HasSuffix(got, " 1") {
+		t.Errorf("a revision that could not be moved: %q, %v", got, err)
+	}
 	if err := core.CompactHistory(t.Context()); !errors.Is(err, errShelfFull) {
 		t.Fatalf("CompactHistory on a full disk: %v", err)
 	}
@@ -590,13 +596,15 @@ func TestHistory_kept_listsThePast(t *testing.T) {
 	check("after a part was compacted")
 	compactAll(t, core)
 	check("after the compaction")
+	refused := func(at store.Point) error {
+		return pods.PastList(t.Context(), "/pods/ns/", at, storage.Everything, &example.PodList{})
+	}
 	var notKept *store.NotKeptError
-	if err := pods.PastList(t.Context(), "/pods/ns/", store.Point{Time: epoch.Add(-time.Second)}, storage.Everything, &example.PodList{}); !errors.As(
-		err, &notKept) {
+	if err := refused(store.Point{Time: epoch.Add(-time.Second)}); !errors.As(err, &notKept) {
 		t.Errorf("before the history: %v", err)
 	}
 	var future *store.FutureError
-	if err := pods.PastList(t.Context(), "/pods/ns/", store.Point{Revision: 9}, storage.Everything, &example.PodList{}); !errors.As(err, &future) {
+	if err := refused(store.Point{Revision: 9}); !errors.As(err, &future) {
 		t.Errorf("the future: %v", err)
 	}
 }

@@ -103,12 +103,12 @@ func (c *Core) reopen(ctx context.Context) error {
 		len(found.tail))
 
 	// The moves that the recovered journal has not made are found anew.
-	c.pendingTrim, c.pendingMoves = append(c.pendingTrim, found.garbage...), found.moves
+	c.pend(append(c.pendingTrim, found.garbage...), found.moves)
 	if len(c.pendingTrim) > 0 || found.compacted < c.compacted.Load() {
 		if err := c.trimMoving(c.compacted.Load(), c.pendingTrim, c.pendingMoves); err != nil {
 			return err // the next compaction retries
 		}
-		c.pendingTrim, c.pendingMoves = nil, nil
+		c.pend(nil, nil)
 	}
 	return nil
 }

@@ -376,8 +376,42 @@ func (c *Core) trimPending() error {
 	if err := c.trimMoving(c.compacted.Load(), c.pendingTrim, c.pendingMoves); err != nil {
 		return err
 	}
-	c.pendingTrim, c.pendingMoves = nil, nil
+	c.pend(nil, nil)
 	return nil
+}
+
+// pend sets what a failed trim left, which the next one repeats. It requires compacting.
+func (c *Core) pend(trim []uint64, moves []moving) {
+	c.pendingTrim, c.pendingMoves = trim, moves
+	if len(moves) == 0 {
+		c.waiting.Store(nil)
+		return
+	}
+	c.waiting.Store(&moves)
+}
+
+// waitingMoves returns the moves that a failed trim left, the newest last.
+func (c *Core) waitingMoves() []moving {
+	if waiting := c.waiting.Load(); waiting != nil {
+		return *waiting
+	}
+	return nil
+}
+
+// waitingOf returns the revisions of a key below one, 0 being none, that wait for their move, the newest first.
+func (c *Core) waitingOf(key string, before uint64) (revisions []uint64) {
+	for _, move := range slices.Backward(c.waitingMoves()) {
+		if move.key != key {
+			continue
+		}
+		if move.deletes && (before == 0 || move.event < before) {
+			revisions = append(revisions, move.event)
+		}
+		if before == 0 || move.replaced < before {
+			revisions = append(revisions, move.replaced)
+		}
+	}
+	return revisions
 }
 
 // movedBytes is the size of the values that one step of the compaction moves to the shelf, unless one event has more.
@@ -843,7 +877,8 @@ func (c *Core) trimPlace(place *keptPlace) (more bool, err error) {
 			return false, err
 		}
 		edits = append(edits,
-			journal.ShelfEdit{Key: shelfKey(shelfAges, place.name, event)}, journal.ShelfEdit{Key: shelfKey(shelfDeletions, place.name, event)})
+			journal.ShelfEdit{Key: shelfKey(shelfAges, place.name, event)},
+			journal.ShelfEdit{Key: shelfKey(shelfDeletions, place.name, event)})
 		if event > next.revision {
 			next.revision, next.time = event, a.time
 		}
@@ -867,7 +902,9 @@ func (c *Core) trimPlace(place *keptPlace) (more bool, err error) {
 }
 
 // forgetDeleted removes the records of keys that were deleted before a time, of a place that keeps records by their number.
-func (c *Core) forgetDeleted(place, next *keptPlace, before int64, remove func(string, uint64, bool) error, edits *[]journal.ShelfEdit) error {
+func (c *Core) forgetDeleted(
+	place, next *keptPlace, before int64, remove func(string, uint64, bool) error, edits *[]journal.ShelfEdit,
+) error {
 	from, below := shelfBounds(shelfDeletions, place.name)
 	var old []deletion
 	err := c.scanShelf(from, below, false, func(at string, data []byte) (bool, error) {

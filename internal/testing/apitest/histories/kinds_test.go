@@ -57,7 +57,8 @@ func TestHistory_ofCustomResources(t *testing.T) {
 	c.must("POST", api, object{
 		"apiVersion": "stable.example.com/v1", "kind": "Gadget", "metadata": object{"name": "g"}, "spec": object{"size": "small"},
 	})
-	large := c.must("PATCH", api+"/g?fieldManager=anna", object{"spec": object{"size": "large"}}, "Content-Type", "application/merge-patch+json")
+	large := c.must("PATCH", api+"/g?fieldManager=anna", object{"spec": object{"size": "large"}},
+		"Content-Type", "application/merge-patch+json")
 	items := c.items(history + "/g")
 	if len(items) != 2 || items[0]["user"] == "" || fmt.Sprint(items[0]["managers"]) != "[anna]" || fmt.Sprint(items[0]["changes"]) !=
 		"[map[from:small path:spec.size to:large]]" {
@@ -142,7 +143,8 @@ func TestHistory_encrypted_isEncryptedOnDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "encryption.yaml")
-	config := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: ['widgets.shop.example.com']\n" +
+	config := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" +
+		"- resources: ['widgets.shop.example.com']\n" +
 		"  providers: [{aescbc: {keys: [{name: one, secret: " + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("k"), 32)) + "}]}}]\n"
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
