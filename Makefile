@@ -193,6 +193,12 @@ release-try: release-output ## use that release in projects of others, too: kube
 site: ## write the pages as a web site into bin/site, which opens from its files
 	@go -C docs/site run . -root $(CURDIR) -out $(CURDIR)/bin/site
 
+.PHONY: demo
+demo: bin/kubectl ## record the commands of the README anew, as docs/images/demo.svg, on a quiet machine
+	go -C cmd/annex build -ldflags '-s -w' -o $(CURDIR)/bin/annex .
+	go -C cmd/kubectl-annex build -ldflags '-s -w' -o $(CURDIR)/bin/kubectl-annex .
+	go -C docs/site run ./demo -path $(CURDIR)/bin -out $(CURDIR)/docs/images/demo.svg demo/first.scene
+
 .PHONY: generate
 generate: ## write all generated files anew, and the tables of flags in docs/reference
 	go -C cmd/annex run . generate ../../internal/testing/shop/... ../../operation/... ../../samples/wardle/apis/... ../../samples/sqltable/apis/... ../../samples/ownjournal/apis/... ../../samples/cicd/apis/... ../../samples/restaurant/apis/... ../../e2e/apis/...
