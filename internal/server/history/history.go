@@ -116,7 +116,7 @@ func (a *API) Wrap(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		var err error = notFound("no history at %s: use %s/GROUP/VERSION/RESOURCE/NAME, with namespaces/NAMESPACE before a namespaced resource",
+		err := notFound("no history at %s: use %s/GROUP/VERSION/RESOURCE/NAME, with namespaces/NAMESPACE before a namespaced resource",
 			r.URL.Path, Prefix)
 		if found {
 			err = a.answer(w, &call{api: a, place: p, request: r, next: next})

@@ -137,12 +137,12 @@ func documentAt(ctx context.Context, address string) ([]byte, error) {
 
 // documentOfKubeconfig returns the document of the server of a kubeconfig, with the rights of its user.
 func documentOfKubeconfig(ctx context.Context, file string, text []byte) ([]byte, error) {
-	config, err := clientcmd.RESTConfigFromKubeConfig(text)
-	if err != nil {
+	if _, err := clientcmd.RESTConfigFromKubeConfig(text); err != nil {
 		return nil, fmt.Errorf("--from %s is neither an OpenAPI document nor a kubeconfig: %w", file, err)
 	}
 	// Relative paths in a kubeconfig begin in its folder.
-	if config, err = clientcmd.BuildConfigFromFlags("", file); err != nil {
+	config, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
 		return nil, fmt.Errorf("--from %s: %w", file, err)
 	}
 	config.Timeout = documentTime
