@@ -330,8 +330,8 @@ type History = config.History
 // History keeps the revisions of the kind's objects, with the names of the users who wrote them, for /history and the verbs
 // history, diff, undo and deleted of the kubectl plugin: for some time, such as History{Age: 30 * 24 * time.Hour}, in a
 // number of each object, or both. Without it, only the revisions that watches need are there, without users. The storages
-// Embedded and Files keep them on disk, Memory in memory, and etcd has no history for clients. Options.HistoryOf, the
-// operator's option, takes precedence.
+// Embedded and Files keep them on disk, and Memory in memory. It has no effect in etcd, which keeps them until it is compacted,
+// without users. Options.HistoryOf, the operator's option, takes precedence.
 func (k *KindBuilder[T]) History(keep History) *KindBuilder[T] {
 	k.kind().History = &define.History{Age: keep.Age, Revisions: keep.Revisions, Bytes: keep.Bytes}
 	return k

@@ -74,12 +74,20 @@ func (r *resourceStorage) GetList(ctx context.Context, key string, options stora
 
 // prepared returns a key relative to the root. It returns an error if etcd has not answered yet.
 func (r *resourceStorage) prepared(key string) (string, error) {
-	if p, ok := r.Interface.(*pending); ok {
-		if _, err := p.storage(); err != nil {
-			return "", err
-		}
+	if err := r.answered(); err != nil {
+		return "", err
 	}
 	return storage.PrepareKey(r.resource.Prefix+"/", key, false)
+}
+
+// answered returns an error if etcd has not answered yet.
+func (r *resourceStorage) answered() error {
+	p, ok := r.Interface.(*pending)
+	if !ok {
+		return nil
+	}
+	_, err := p.storage()
+	return err
 }
 
 // encoded returns the output of the codec for an object, and its stored form.
