@@ -62,7 +62,7 @@ func (f typescriptFlags) isPackage() bool {
 	return err == nil && info.IsDir()
 }
 
-// reportClient writes the TypeScript client, and prints it with what the run has made before.
+// reportClient writes the TypeScript client, and prints it with the files that the run has made before.
 func reportClient(cmd *cobra.Command, f typescriptFlags, check, asJSON bool, made result) error {
 	text, err := f.document(cmd.Context(), cmd.ErrOrStderr())
 	if err != nil {

@@ -65,7 +65,7 @@ export function useWatch<T extends AnyObject>(watch: (signal: AbortSignal) => As
       ending.abort();
       clearTimeout(timer);
     };
-    // The function is another one in each render; deps are what it depends on.
+    // Each render passes a new function; it depends on deps.
   }, deps);
   return watched;
 }
@@ -113,7 +113,7 @@ export function useQuery<T>(
       },
     );
     return () => ending.abort();
-    // The function is another one in each render; deps are what it depends on.
+    // Each render passes a new function; it depends on deps.
   }, [...deps, turn]);
 
   const { changes } = options;
@@ -149,7 +149,7 @@ export function useQuery<T>(
 
 /**
  * usePage keeps a page of a query: sorted, filtered and counted by the server, and asked for again whenever one of the
- * selected objects changes. deps are what the options depend on.
+ * selected objects changes. The options depend on deps.
  *
  *   const { data } = usePage(pizzas.in('default'), { sortBy, limit: 20 }, [sortBy]);
  */

@@ -9,7 +9,7 @@ export interface AnyObject {
   metadata: { name?: string; namespace?: string; uid?: string; resourceVersion?: string };
 }
 
-/** What the server has set in the metadata of an object that it has stored. */
+/** The metadata that the server sets when it stores an object. */
 export interface StoredMeta {
   name: string;
   uid: string;
@@ -119,7 +119,7 @@ export class ApiError extends Error {
   get isExpired(): boolean {
     return this.code === 410;
   }
-  /** The seconds after which the server expects the request again; undefined if it does not say. */
+  /** The seconds after which the server expects the request again; undefined if it names none. */
   get retryAfterSeconds(): number | undefined {
     return this.status.details?.retryAfterSeconds;
   }
@@ -218,7 +218,7 @@ async function errorOf(response: Response): Promise<ApiError> {
     const parsed = JSON.parse(text) as Status | null;
     if (parsed && typeof parsed === 'object' && (parsed.kind === 'Status' || parsed.message)) status = parsed;
   } catch {
-    // Proxies answer what is no JSON.
+    // Proxies may answer with text that is not JSON.
   }
   return new ApiError(response.status, status);
 }
@@ -267,7 +267,7 @@ export interface WriteOptions extends RequestOptions {
   dryRun?: boolean | undefined;
   /** The name under which the write is recorded, instead of the client's. */
   fieldManager?: string | undefined;
-  /** What happens to fields that the kind does not have; Strict by default. */
+  /** How the server treats fields that the kind does not have; Strict by default. */
   fieldValidation?: 'Strict' | 'Warn' | 'Ignore' | undefined;
 }
 
@@ -345,7 +345,7 @@ export interface Page<K extends Kind> {
 /** An event of a watch. */
 export type Change<T> =
   | { type: 'ADDED' | 'MODIFIED' | 'DELETED'; object: T }
-  /** What has been delivered is the present state: at the begin, and when a lost connection is there again. */
+  /** The delivered objects are the present ones: at the begin, and after a lost connection is there again. */
   | { type: 'SYNCED'; resourceVersion: string }
   /** The connection is lost; the watch connects again after the pause, in milliseconds. */
   | { type: 'LOST'; error: unknown; retryIn: number };
@@ -373,7 +373,7 @@ export interface Lists<K extends Kind> {
 export interface Watches<K extends Kind> {
   /**
    * The present objects and their changes, until the signal is aborted or the loop ends. It reconnects by itself, and
-   * delivers what has happened meanwhile. It rejects when the server refuses it: 400, 401, 403, 404, 405.
+   * delivers the changes since. It rejects when the server refuses it: 400, 401, 403, 404, 405.
    */
   watch(options?: WatchOptions): AsyncGenerator<Change<K['object']>, void, undefined>;
   /** Waits until an object meets a condition, and resolves to it. A missing object is waited for. */
@@ -386,7 +386,7 @@ export interface Updates<K extends Kind> {
   /** Replaces an object. It is a conflict if the object has changed since its resourceVersion was read. */
   update(object: K['input'], options?: WriteOptions): Promise<K['object']>;
 }
-/** What can be both read and replaced. */
+/** A subresource that clients can read and replace. */
 export interface Modifies<K extends Kind> {
   /** Reads an object, lets change modify it or return another, and replaces it; after a conflict all over again. */
   modify(name: string, change: (object: K['object']) => K['object'] | void, options?: WriteOptions): Promise<K['object']>;
@@ -680,7 +680,7 @@ export class Resource<K extends Kind> {
   }
 }
 
-/** Returns a resource as the type of its kind, without what its server does not serve. */
+/** Returns a resource as the type of its kind, without methods that its server does not serve. */
 export function resource<T>(client: Client, facts: Facts): T {
   return new Resource<Kind>(client, facts) as unknown as T;
 }
@@ -762,7 +762,7 @@ async function* linesOf(response: Response, alive: () => void): AsyncGenerator<s
 /** Answers after which a watch is not tried again. */
 const final = new Set([400, 401, 403, 404, 405, 406]);
 
-/** What the end of a connection means for a watch. */
+/** The error of a watch whose connection was silent for too long. */
 class Silent extends Error {}
 
 /**
