@@ -283,16 +283,7 @@ func (l *Login) mayDelegate(ctx context.Context, token string) error {
 	return nil
 }
 
-// serveLink uses a link: it begins the session of a page.
-func (l *Login) serveLink(w http.ResponseWriter, r *http.Request) {
-	name, err := l.useLink(w, r)
-	if err != nil {
-		refuse(w, refusalOf(r, err))
-		return
-	}
-	answer(w, http.StatusOK, map[string]string{"user": name})
-}
-
+// useLink uses a link: it begins the session of a page.
 func (l *Login) useLink(w http.ResponseWriter, r *http.Request) (string, error) {
 	if err := l.fromHere(r, true); err != nil {
 		return "", err

@@ -145,13 +145,13 @@ func (l *Login) Handler() http.Handler {
 		providerPath: {http.MethodGet: l.serveProvider},
 		callbackPath: {http.MethodGet: l.serveCallback},
 
-		sessionPath:      {http.MethodPost: l.serveSession, http.MethodDelete: l.serveEnd},
+		sessionPath:      {http.MethodPost: serveBegun(l.beginPage), http.MethodDelete: l.serveEnd},
 		sessionTokenPath: {http.MethodPost: l.serveSessionToken},
 	}
 	ofLinks := map[string]map[string]http.HandlerFunc{ // what a server without users has, too
 		sessionPath:      {http.MethodDelete: l.serveEnd},
 		sessionTokenPath: endpoints[sessionTokenPath],
-		sessionLinkPath:  {http.MethodPost: l.serveLink},
+		sessionLinkPath:  {http.MethodPost: serveBegun(l.useLink)},
 		LinksPath:        {http.MethodPost: l.serveNewLink},
 	}
 	metadata := map[string]http.HandlerFunc{http.MethodGet: l.serveMetadata}

@@ -86,16 +86,19 @@ func (l *Login) fromHere(r *http.Request, told bool) error {
 	return nil
 }
 
-// serveSession begins the session of a page.
-func (l *Login) serveSession(w http.ResponseWriter, r *http.Request) {
-	name, err := l.beginPage(w, r)
-	if err != nil {
-		refuse(w, refusalOf(r, err))
-		return
+// serveBegun answers with the name of the user whose session a function has begun.
+func serveBegun(begin func(w http.ResponseWriter, r *http.Request) (user string, err error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		name, err := begin(w, r)
+		if err != nil {
+			refuse(w, refusalOf(r, err))
+			return
+		}
+		answer(w, http.StatusOK, map[string]string{"user": name})
 	}
-	answer(w, http.StatusOK, map[string]string{"user": name})
 }
 
+// beginPage begins the session of a page by a name and a password.
 func (l *Login) beginPage(w http.ResponseWriter, r *http.Request) (string, error) {
 	if err := l.fromHere(r, false); err != nil {
 		return "", err
