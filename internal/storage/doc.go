@@ -3,8 +3,8 @@
 //
 // It holds the REST storage of any kind (registry), the revisioned core above a journal (mvcc) with its secondary
 // indexes (mvcc/index), kinds whose objects are in another system (virtual), the call by which the registry opens both
-// (decorator), questions to the history (past), and the choice of resources that are encrypted (encryption). The
-// contracts with journals and backends are the public packages below store.
+// (decorator), the decoding of stored custom resources (custom), questions to the history (past), and the choice of
+// resources that are encrypted (encryption). The contracts with journals and backends are the public packages below store.
 //
 // It must not hold the encoding of requests or responses: package wire knows media types, and package model knows
 // kinds.

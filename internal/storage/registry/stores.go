@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -24,6 +25,7 @@ import (
 	"github.com/annexapi/annex/internal/model/admit"
 	"github.com/annexapi/annex/internal/model/convert"
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/storage/custom"
 	"github.com/annexapi/annex/internal/storage/decorator"
 	"github.com/annexapi/annex/internal/storage/past"
 	"github.com/annexapi/annex/store"
@@ -135,14 +137,21 @@ type customStorage struct {
 }
 
 func (c customStorage) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
-	config := storagebackend.Config{Codec: c.codec}
+	config, open := storagebackend.Config{Codec: c.codec}, c.stores.openCustom
+	if c.codec == unstructured.UnstructuredJSONScheme { // upstream builds the codec of each definition on it
+		config.Codec = custom.Below(c.codec)
+		open = func(opened store.Resource) (storage.Interface, factory.DestroyFunc, error) {
+			opened.Codec = custom.Above(opened.Codec, opened.New().GetObjectKind().GroupVersionKind())
+			return c.stores.openCustom(opened)
+		}
+	}
 	if c.stores.Transformers != nil {
 		config.Transformer = c.stores.Transformers.TransformerForResource(resource)
 	}
 	return generic.RESTOptions{
 		StorageConfig:           config.ForResource(resource),
 		ResourcePrefix:          KeyPrefix(resource),
-		Decorator:               decorator.New(c.stores.openCustom),
+		Decorator:               decorator.New(open),
 		EnableGarbageCollection: true,
 		DeleteCollectionWorkers: 1,
 		CountMetricPollPeriod:   time.Minute,
