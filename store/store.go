@@ -106,6 +106,48 @@ type ConditionalWriter interface {
 	UpdateIf(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, update ConditionalUpdate) error
 }
 
+// Seen is the state of an object at a revision, which need not be the newest. Only the backend that returned it reads it.
+type Seen struct {
+	Backend  Backend
+	Key      string // within the backend
+	Revision uint64
+}
+
+// DependentWriter is a storage.Interface whose creates can depend on an object of another resource, such as the namespace of
+// the created object. The other resource may be in another backend; then no condition holds.
+type DependentWriter interface {
+	storage.Interface
+
+	// See reads an object of this storage into out, from a cache if there is one, and returns the state that it has read.
+	See(ctx context.Context, key string, out runtime.Object) (Seen, error)
+
+	// CreateBeside is Create, without a time to live, on the condition that the other object still has the state seen, checked
+	// atomically with the write. If the condition does not hold, or cannot be checked, nothing is written and the error matches
+	// ErrConcurrentWrite.
+	CreateBeside(ctx context.Context, key string, obj, out runtime.Object, seen Seen) error
+}
+
+// A Layer is a storage.Interface above another storage, to which it passes creates and reads of single objects unchanged.
+type Layer interface {
+	storage.Interface
+	// Below returns the other storage.
+	Below() storage.Interface
+}
+
+// DependentOf returns the DependentWriter that s is, or that is below the layers of s; nil if there is none.
+func DependentOf(s storage.Interface) DependentWriter {
+	for {
+		if dependent, ok := s.(DependentWriter); ok {
+			return dependent
+		}
+		layer, ok := s.(Layer)
+		if !ok {
+			return nil
+		}
+		s = layer.Below()
+	}
+}
+
 // ConditionalUpdate returns the new state of an object, which it may change in place, and the revision of the
 // condition: see ConditionalWriter.
 type ConditionalUpdate func(existing runtime.Object, meta storage.ResponseMeta) (updated runtime.Object, since uint64, err error)

@@ -42,6 +42,8 @@ type Backend struct {
 	config  storagebackend.Config
 	client  *clientv3.Client // for probes and for reads of single keys; each resource has its own
 	gets    *gets
+	// createsAlone is set if the server does not support transactions that compare two keys.
+	createsAlone atomic.Bool
 	// askFeatures detects, once, the features of etcd.
 	askFeatures func()
 	// running ends when the backend is closed, and background work ends with it.

@@ -5,12 +5,14 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
+	etcd3metrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
 
 	"github.com/annexapi/annex/internal/base/apierr"
 	"github.com/annexapi/annex/internal/base/budget"
@@ -30,6 +32,7 @@ type resourceStorage struct {
 
 var (
 	_ store.ConditionalWriter = (*resourceStorage)(nil)
+	_ store.DependentWriter   = (*resourceStorage)(nil)
 	_ store.Closer            = (*resourceStorage)(nil)
 )
 
@@ -199,15 +202,20 @@ func (r *resourceStorage) updateIf(
 	return decoder.Decode(data, out, written.Header.Revision)
 }
 
-func (r *resourceStorage) createIf(ctx context.Context, key string, obj, out runtime.Object, condition store.Unchanged) error {
-	key, err := r.prepared(key)
-	if err != nil {
-		return err
+// toCreate returns the prepared key of an object to create, the output of the codec and its stored form.
+func (r *resourceStorage) toCreate(ctx context.Context, given string, obj runtime.Object) (key string, data, stored []byte, err error) {
+	if key, err = r.prepared(given); err != nil {
+		return "", nil, nil, err
 	}
 	if version, err := r.Versioner().ObjectResourceVersion(obj); err == nil && version != 0 {
-		return storage.ErrResourceVersionSetOnCreate
+		return "", nil, nil, storage.ErrResourceVersionSetOnCreate
 	}
-	data, stored, err := r.encoded(ctx, key, obj)
+	data, stored, err = r.encoded(ctx, key, obj)
+	return key, data, stored, err
+}
+
+func (r *resourceStorage) createIf(ctx context.Context, key string, obj, out runtime.Object, condition store.Unchanged) error {
+	key, data, stored, err := r.toCreate(ctx, key, obj)
 	if err != nil {
 		return err
 	}
@@ -231,6 +239,71 @@ func (r *resourceStorage) createIf(ctx context.Context, key string, obj, out run
 		return nil
 	}
 	return etcd3.NewDefaultDecoder(r.resource.Codec, r.Versioner()).Decode(data, out, response.Header.Revision)
+}
+
+// See implements store.DependentWriter. It reads from the watch cache, if there is one.
+func (r *resourceStorage) See(ctx context.Context, key string, out runtime.Object) (store.Seen, error) {
+	prepared, err := r.prepared(key)
+	if err != nil {
+		return store.Seen{}, err
+	}
+	if err := r.Interface.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, out); err != nil {
+		return store.Seen{}, err
+	}
+	revision, err := r.Versioner().ObjectResourceVersion(out)
+	return store.Seen{Backend: r.backend, Key: r.backend.root() + prepared, Revision: revision}, err
+}
+
+// besideMost is the size up to which an object is created beside another. The comparison adds some hundred bytes to the
+// request, whose size etcd limits to 1.5 MiB by default, and its client to 2 MiB.
+const besideMost = 1 << 20
+
+// CreateBeside implements store.DependentWriter by an etcd transaction that compares the revision of the other object. The
+// read of that object and the write would be two requests, one after the other.
+func (r *resourceStorage) CreateBeside(ctx context.Context, key string, obj, out runtime.Object, seen store.Seen) error {
+	if seen.Backend != store.Backend(r.backend) || seen.Revision == 0 || r.backend.createsAlone.Load() {
+		return store.ErrConcurrentWrite
+	}
+	return r.write(out, func() error { return r.createBeside(ctx, key, obj, out, seen) })
+}
+
+func (r *resourceStorage) createBeside(ctx context.Context, key string, obj, out runtime.Object, seen store.Seen) error {
+	key, data, stored, err := r.toCreate(ctx, key, obj)
+	if err != nil {
+		return err
+	}
+	if len(stored) > besideMost {
+		return store.ErrConcurrentWrite
+	}
+	root := r.backend.root()
+	began := time.Now()
+	response, err := r.backend.client.Txn(ctx).If(
+		clientv3.Compare(clientv3.ModRevision(root+key), "=", 0),
+		clientv3.Compare(clientv3.ModRevision(seen.Key), "=", int64(seen.Revision)),
+	).Then(
+		clientv3.OpPut(root+key, string(stored)),
+	).Else(
+		clientv3.OpGet(root+key, clientv3.WithKeysOnly()),
+		clientv3.OpGet(seen.Key, clientv3.WithKeysOnly()),
+	).Commit()
+	if err != nil && unsupported(err) {
+		r.backend.createsAlone.Store(true)
+		return store.ErrConcurrentWrite
+	}
+	etcd3metrics.RecordEtcdRequest("create", r.resource.Resource, err, began)
+	switch {
+	case err != nil:
+		return err // unchanged, because callers tell an object that is too large by the type of the error
+	case !response.Succeeded:
+		other := response.Responses[1].GetResponseRange().GetKvs()
+		if len(other) == 0 || other[0].ModRevision != int64(seen.Revision) {
+			return store.ErrConcurrentWrite
+		}
+		return storage.NewKeyExistsError(key, 0)
+	case out == nil:
+		return nil
+	}
+	return r.reader.decoder.Decode(data, out, response.Header.Revision)
 }
 
 // Delete implements storage.Interface.

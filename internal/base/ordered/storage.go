@@ -51,6 +51,9 @@ type orderedStorage struct {
 	querier Querier           // nil if there is none
 }
 
+// Below implements store.Layer.
+func (a orderedStorage) Below() storage.Interface { return a.Interface }
+
 // GetList implements storage.Interface.
 func (a orderedStorage) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
 	r := requestOf(ctx)

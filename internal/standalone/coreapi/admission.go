@@ -15,7 +15,8 @@ import (
 // plugins.
 //
 // Its responses are those of upstream's NamespaceLifecycle, but it reads the namespace from storage instead of from a
-// cache. A namespace is usable from the moment its create is answered, and no request waits for a cache.
+// cache. A namespace is usable from the moment its create is answered, and no request waits for a cache. Where the write
+// itself depends on the namespace (see Guard), a cache suffices to let the request pass.
 func (n *Namespaces) Admission() admission.Interface { return lifecycle{n} }
 
 type lifecycle struct{ namespaces *Namespaces }
@@ -36,6 +37,12 @@ func (l lifecycle) Admit(ctx context.Context, a admission.Attributes, _ admissio
 	}
 	if a.GetOperation() != admission.Create || a.GetNamespace() == "" || revealsNothing(a.GetResource().GroupResource()) {
 		return nil
+	}
+	if _, late := l.namespaces.checkedLate.Load(a.GetResource().GroupResource()); late && a.GetSubresource() == "" && !a.IsDryRun() {
+		// The write checks the namespace once more, and exactly. Here a cache may permit, but only the storage forbids.
+		if _, ok := l.namespaces.see(ctx, a.GetNamespace()); ok {
+			return nil
+		}
 	}
 	ns, err := l.namespaces.get(ctx, a.GetNamespace())
 	if err != nil {

@@ -2,6 +2,7 @@ package coreapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/annexapi/annex/store"
 )
 
 // Guard returns getter with storages that create an object only in an existing namespace that is not being deleted.
@@ -41,6 +44,11 @@ import (
 //
 // The proof holds within one process, and therefore for every store that only one process uses. If several servers
 // share a store, a create of another server can still come in between, as with several kube-apiservers.
+//
+// A storage that is a store.DependentWriter, and has the namespaces in the same backend, does not read the namespace
+// before the write: the write itself succeeds only if the namespace still has the revision at which a cache saw it, and
+// at which it was not Terminating. So no such write follows the one that makes the namespace Terminating, of whichever
+// server, and an earlier one is in the list. If the namespace has changed, the steps above decide.
 func (n *Namespaces) Guard(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return guardedOptions{namespaces: n, getter: getter}
 }
@@ -70,7 +78,14 @@ func (g guardedOptions) GetRESTOptions(resource schema.GroupResource, example ru
 		if err != nil {
 			return nil, nil, err
 		}
-		return &guardedStorage{Interface: inner, namespaces: g.namespaces, resource: resource}, destroy, nil
+		guarded := &guardedStorage{Interface: inner, namespaces: g.namespaces, resource: resource}
+		if g.namespaces.dependent != nil {
+			guarded.dependent = store.DependentOf(inner)
+		}
+		if guarded.dependent != nil {
+			g.namespaces.checkedLate.Store(resource, true)
+		}
+		return guarded, destroy, nil
 	}
 	return options, nil
 }
@@ -80,6 +95,8 @@ type guardedStorage struct {
 	storage.Interface
 	namespaces *Namespaces
 	resource   schema.GroupResource
+	// dependent is nil unless the storage and that of namespaces can check the namespace in the write.
+	dependent store.DependentWriter
 }
 
 func (s *guardedStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
@@ -91,6 +108,13 @@ func (s *guardedStorage) Create(ctx context.Context, key string, obj, out runtim
 		return s.Interface.Create(ctx, key, obj, out, ttl)
 	}
 	defer s.namespaces.inFlight.enter(m.GetNamespace())()
+	if s.dependent != nil && ttl == 0 {
+		if seen, ok := s.namespaces.see(ctx, m.GetNamespace()); ok {
+			if err := s.dependent.CreateBeside(ctx, key, obj, out, seen); !errors.Is(err, store.ErrConcurrentWrite) {
+				return err
+			}
+		}
+	}
 	if err := s.check(ctx, m.GetNamespace(), m.GetName()); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +22,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/annexapi/annex/store"
 )
 
 // Resource is the resource of namespaces in storage and in errors.
@@ -31,6 +34,10 @@ type Namespaces struct {
 	main, status, finalize *genericregistry.Store
 	inFlight               inFlight
 	system                 []string
+	// dependent is nil unless creates can depend on namespaces: see Guard.
+	dependent store.DependentWriter
+	// checkedLate has the resources, as schema.GroupResource, whose creates check the namespace in the write.
+	checkedLate sync.Map
 }
 
 // SystemNamespaces returns the initial namespaces of kube-apiserver beside default: for the cluster's own parts, for
@@ -80,7 +87,9 @@ func NewNamespaces(config Config) (*Namespaces, error) {
 	status, finalize := *main, *main
 	status.UpdateStrategy, status.ResetFieldsStrategy = statusStrategy{s}, statusStrategy{s}
 	finalize.UpdateStrategy, finalize.ResetFieldsStrategy = finalizeStrategy{s}, finalizeStrategy{s}
-	return &Namespaces{main: main, status: &status, finalize: &finalize, system: config.System}, nil
+	return &Namespaces{
+		main: main, status: &status, finalize: &finalize, system: config.System, dependent: store.DependentOf(main.Storage.Storage),
+	}, nil
 }
 
 // Storage returns the endpoints of version v1 of the core group, by path.
@@ -117,6 +126,18 @@ func (n *Namespaces) get(ctx context.Context, name string) (*corev1.Namespace, e
 		return nil, storageerrors.InterpretGetError(err, Resource, name)
 	}
 	return ns, nil
+}
+
+// see returns the state of a namespace that a cache has seen and that was not being deleted; false if there is none. A
+// create may depend on it.
+func (n *Namespaces) see(ctx context.Context, name string) (store.Seen, bool) {
+	key, err := n.main.KeyFunc(ctx, name)
+	if err != nil {
+		return store.Seen{}, false
+	}
+	ns := &corev1.Namespace{}
+	seen, err := n.dependent.See(ctx, key, ns)
+	return seen, err == nil && !isTerminating(ns)
 }
 
 // isFinalized reports whether an update that removes the last finalizer of the metadata may remove the namespace. It

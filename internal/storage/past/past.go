@@ -84,6 +84,9 @@ type answering struct {
 	historian store.Historian
 }
 
+// Below implements store.Layer. Only questions to the history are answered here.
+func (a answering) Below() storage.Interface { return a.Interface }
+
 // Get implements storage.Interface.
 func (a answering) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
 	r := requestOf(ctx)

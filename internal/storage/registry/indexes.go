@@ -133,6 +133,9 @@ type indexedSelectors struct {
 	fields []string
 }
 
+// Below implements store.Layer.
+func (s indexedSelectors) Below() storage.Interface { return s.Interface }
+
 // GetList implements storage.Interface.
 func (s indexedSelectors) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	s.setIndexFields(&opts.Predicate)

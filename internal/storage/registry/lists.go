@@ -28,6 +28,9 @@ import (
 // limit of such lists, and there are clients that depend on it; a storage itself would apply the limit.
 type wholeLists struct{ storage.Interface }
 
+// Below implements store.Layer.
+func (w wholeLists) Below() storage.Interface { return w.Interface }
+
 // GetList implements storage.Interface.
 func (w wholeLists) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	if opts.ResourceVersion == "0" && opts.Predicate.Continue == "" {
@@ -294,6 +297,9 @@ func (o rememberedObject) GetObjectKind() schema.ObjectKind {
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor. The result is a copy.
 func (o rememberedObject) GetObjectMeta() metav1.Object { return o.GetObject().(metav1.Object) }
+
+// Below implements store.Layer.
+func (c customLists) Below() storage.Interface { return c.Interface }
 
 // GetList implements storage.Interface.
 func (c customLists) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
