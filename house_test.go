@@ -30,7 +30,7 @@ var districts = []struct {
 	{"program", []string{"config", "store", "store/driver", "store/journal", "store/memory", "store/embedded", "store/files", "store/etcd"}},
 	{"controlplane", []string{"api"}},
 	{"aggregated", []string{"config"}},
-	{"standalone", nil},
+	{"standalone", []string{"store"}}, // a create depends on its namespace
 	{"server", []string{"config", "operation/v1"}},
 	{"fastpath", nil},
 	{"identity", []string{"api", "config", "store"}},

@@ -221,8 +221,13 @@ func (s *resourceStore) cacheDecoded(v *version, data []byte) (runtime.Object, e
 	return s.cacheAs(v, data, false)
 }
 
-// cacheWritten is like cacheDecoded for a version that is being written.
+// cacheWritten is like cacheDecoded for a version that is being written. It does not attach a new object of a
+// resource without watches: most reads need only its bytes, and thousands of such objects would enlarge the heap, and be
+// marked by each garbage collection.
 func (s *resourceStore) cacheWritten(v *version, data []byte) (runtime.Object, error) {
+	if v.created() && s.keyspace.watches.count.Load() == 0 {
+		return s.decode(data, v.revision)
+	}
 	return s.cacheAs(v, data, true)
 }
 

@@ -312,18 +312,50 @@ func TestObjectCache_budget(t *testing.T) {
 			for i := range objects {
 				create(t, pods, fmt.Sprint(i))
 			}
-			for range 3 {
+			for i := range 4 {
 				decoded = 0
 				if list, err := listAt(pods, 0, storage.Everything); err != nil || len(list.Items) != objects {
 					t.Fatalf("%d objects: %v", len(list.Items), err)
 				}
-				if decoded != test.again {
-					t.Errorf("%d objects were decoded, want %d", decoded, test.again)
+				again := test.again
+				if i == 0 { // creates without watches keep no objects
+					again = objects
+				}
+				if decoded != again {
+					t.Errorf("%d objects were decoded, want %d", decoded, again)
 				}
 			}
 			if got := core.Stats().DecodedBytes; got > max(0, test.budget) {
 				t.Errorf("%d bytes are kept, the budget is %d", got, test.budget)
 			}
 		})
+	}
+}
+
+func TestCreate_watched_keepsObject(t *testing.T) {
+	core, err := mvcc.Open(t.Context(), memory.New(), mvcc.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = core.Close() }()
+	decoded := 0
+	resource := storetest.Pods("/pods")
+	resource.Codec = countingCodec{resource.Codec, &decoded}
+	pods, err := core.Open(resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	create(t, pods, "unwatched")
+	w := watchFrom(t, pods, core.Revision(), storage.Everything)
+	decoded = 0
+	create(t, pods, "watched")
+	next(t, w)
+	get(t, pods, "watched")
+	if decoded != 1 {
+		t.Errorf("the watched object was decoded %d times, want once, by its create", decoded)
+	}
+	get(t, pods, "unwatched")
+	if decoded != 2 {
+		t.Errorf("the unwatched object was decoded %d times, want once, by its get", decoded-1)
 	}
 }
