@@ -385,6 +385,10 @@ bench-storage: ## measure the storage against etcd, on a quiet machine (SHORT=1:
 bench-peers: $(CLUSTER) ## measure Annex against upstream's sample and a CRD, on a quiet machine, half an hour (ROUNDS=3; SHORT=1: two minutes, to standard output; ONLY=part,part)
 	GOWORK=off go -C bench/peers run . -rounds $(or $(ROUNDS),3) -only '$(ONLY)' $(if $(SHORT),-short,-out ../../docs/benchmarks)
 
+.PHONY: bench-check
+bench-check: ## compare the processor time of requests with the figures in docs/benchmarks/check.txt, in five minutes (UPDATE=1 writes them)
+	GOWORK=off go -C bench/peers run . -check ../../docs/benchmarks/check.txt -rounds $(or $(ROUNDS),7) -duration 300ms $(if $(UPDATE),-update)
+
 # With LONG=1, the reviews whose answers are not read go on for a minute each.
 .PHONY: attack
 attack: ## attack annex serve while two callers are measured, six minutes and more, on a quiet machine (ONLY=name,name; PAGE=1 writes docs/benchmarks/attack.md; PEER=kube-apiserver attacks that instead)

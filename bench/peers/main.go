@@ -43,6 +43,8 @@ type settings struct {
 	only      string
 	peers     string
 	pgo       string
+	check     string // file
+	update    bool
 }
 
 // The parts of a run.
@@ -96,6 +98,8 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 		"",
 		"file for a profile of all kinds of requests, as go build takes it; it comes with the part "+partProfiles,
 	)
+	flags.StringVar(&s.check, "check", "", "file of figures to compare the processor time of requests with, in five minutes; nothing else is measured")
+	flags.BoolVar(&s.update, "update", false, "with -check, write the figures to the file")
 	flags.DurationVar(
 		&s.churn,
 		"churn",
@@ -127,7 +131,13 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	if s.churn <= 0 {
 		return s, fmt.Errorf("-churn %s: more than nothing", s.churn)
 	}
+	if s.update && s.check == "" {
+		return s, errors.New("-update writes the file of -check: name one")
+	}
 	s.objects, s.many, s.all, s.idle = 10_000, 50_000, 200_000, 10_000
+	if s.check != "" {
+		s.objects, s.peers = 2_000, strings.Join([]string{embedded, bare, synced}, ",")
+	}
 	if s.short {
 		s.rounds, s.duration, s.objects = 1, min(s.duration, 200*time.Millisecond), 1_000
 		s.many, s.all, s.idle, s.churn = 2_000, 4_000, 1_000, min(s.churn, 2*time.Second)
@@ -206,6 +216,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	b.loadBefore = load()
+	if s.check != "" {
+		return b.check(stdout)
+	}
 	if err := b.measure(); err != nil {
 		return err
 	}

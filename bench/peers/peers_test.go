@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -216,5 +217,61 @@ func TestTurns(t *testing.T) {
 	}
 	if got := names(turns(nil, 3)); got != "" {
 		t.Errorf("none: %s", got)
+	}
+}
+
+// checked is a bench whose cells were measured with ratios around 2, but for one.
+func checked(t *testing.T, odd string, ratios ...float64) *bench {
+	t.Helper()
+	b := &bench{results: results{}}
+	for _, c := range checkCells() {
+		for _, ratio := range ratios {
+			if c.name != odd {
+				ratio = 2
+			}
+			b.results[point{c.measurement, embedded, c.unit}] = append(b.results[point{c.measurement, embedded, c.unit}], 30*ratio)
+			b.results[point{c.measurement, c.yardstick, c.unit}] = append(b.results[point{c.measurement, c.yardstick, c.unit}], 30)
+		}
+	}
+	return b
+}
+
+func TestCheck_median_decides(t *testing.T) {
+	b := checked(t, "get", 2, 2, 2)
+	b.settings.check = filepath.Join(t.TempDir(), "check.txt")
+	if err := b.writeChecked(io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	committed, _, err := readChecked(b.settings.check)
+	if err != nil || committed["get"] != 2 || committed["merge patch"] != 2 {
+		t.Fatalf("%v, %v", committed, err)
+	}
+	for _, test := range []struct {
+		ratios []float64
+		want   string
+	}{
+		{[]float64{2.19, 2.19, 2.19}, "[]"},
+		{[]float64{2.3, 2.3, 2.3}, "[get]"},
+		{[]float64{9, 2.1, 2.1}, "[]"}, // noise
+		{[]float64{2.3, 2.3, 2}, "[get]"},
+		{[]float64{1, 1, 1}, "[]"},
+	} {
+		if got := fmt.Sprint(checked(t, "get", test.ratios...).slower(committed)); got != test.want {
+			t.Errorf("%v is slower in %s, want %s", test.ratios, got, test.want)
+		}
+	}
+	if got := (&bench{results: results{}}).slower(committed); len(got) != len(checkCells()) {
+		t.Errorf("without a measurement, slower are %v, want all", got)
+	}
+	for _, content := range []string{"", "get 2", "get two", "get -1", "get"} {
+		if err := os.WriteFile(b.settings.check, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := readChecked(b.settings.check); err == nil || !strings.Contains(err.Error(), "UPDATE=1") {
+			t.Errorf("a file with %q: %v", content, err)
+		}
+	}
+	if _, _, err := readChecked(filepath.Join(t.TempDir(), "missing")); err == nil {
+		t.Error("a missing file is read")
 	}
 }
