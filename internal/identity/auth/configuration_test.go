@@ -259,10 +259,10 @@ func TestConfiguration_reload(t *testing.T) {
 	if !isOpen("/apis") || isOpen("/healthz") {
 		t.Error("anonymous requests are not what the file says")
 	}
-	before, good := reloads(t, hash("reloaded"), "failure"), reloads(t, hash("reloaded"), "success")
+	before, good := reloads(t, hashOf("reloaded"), "failure"), reloads(t, hashOf("reloaded"), "success")
 
 	file.replace(authenticationHead + "jwt:\n" + entry(one, "") + "nonsense: {}\n")
-	testwait.Until(t, "the wrong file is counted", func() bool { return reloads(t, hash("reloaded"), "failure") == before+1 })
+	testwait.Until(t, "the wrong file is counted", func() bool { return reloads(t, hashOf("reloaded"), "failure") == before+1 })
 	becomes(t, c, ofOne, "jane")
 	if !isOpen("/apis") {
 		t.Error("a wrong file has changed something")
@@ -282,7 +282,7 @@ func TestConfiguration_reload(t *testing.T) {
 	if !isOpen("/healthz") || isOpen("/apis") {
 		t.Error("without a word about anonymous requests, health and version are open")
 	}
-	if n := reloads(t, hash("reloaded"), "success") - good; n != 2 {
+	if n := reloads(t, hashOf("reloaded"), "success") - good; n != 2 {
 		t.Errorf("read again %v times", n)
 	}
 }
@@ -367,5 +367,5 @@ func TestConfiguration_manyWrongTokens(t *testing.T) {
 	}
 }
 
-// hash returns the name of a server in upstream's metrics.
-func hash(server string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(server))) }
+// hashOf returns the name of a server in upstream's metrics.
+func hashOf(server string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(server))) }

@@ -8,9 +8,11 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -31,6 +33,7 @@ var (
 type Tokens struct {
 	key   [sha256.Size]byte
 	users map[[sha256.Size]byte]user.Info
+	macs  sync.Pool // of hash.Hash with the key
 }
 
 // NewTokens returns a set of tokens with their users.
@@ -62,9 +65,14 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 }
 
 func (t *Tokens) digest(token string) (digest [sha256.Size]byte) {
-	mac := hmac.New(sha256.New, t.key[:])
+	mac, ok := t.macs.Get().(hash.Hash)
+	if !ok {
+		mac = hmac.New(sha256.New, t.key[:])
+	}
 	mac.Write([]byte(token))
 	mac.Sum(digest[:0])
+	mac.Reset()
+	t.macs.Put(mac)
 	return digest
 }
 
