@@ -132,23 +132,39 @@ func (c *call) mergePatch() patcher {
 
 // jsonPatch returns a patcher for the body. It returns nil if upstream has to report an error or a warning.
 func (c *call) jsonPatch() patcher {
-	var operations []struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		From  string `json:"from"`
-		Value any    `json:"value"`
+	var quick []quickOperation
+	if c.options.FieldValidation != metav1.FieldValidationIgnore && json.Valid(c.body) { // otherwise the patch may repeat members
+		quick = quickOperations(c.body)
 	}
-	if !c.decodeStrict(&operations) || len(operations) > mostOperations {
-		return nil
-	}
-	decoded, err := jsonpatch.DecodePatch(c.body)
-	if err != nil || len(decoded) > mostOperations {
-		return nil
+	var decoded jsonpatch.Patch
+	if quick == nil {
+		var operations []struct {
+			Op    string `json:"op"`
+			Path  string `json:"path"`
+			From  string `json:"from"`
+			Value any    `json:"value"`
+		}
+		if !c.decodeStrict(&operations) || len(operations) > mostOperations {
+			return nil
+		}
+		var err error
+		if decoded, err = jsonpatch.DecodePatch(c.body); err != nil || len(decoded) > mostOperations {
+			return nil
+		}
 	}
 	return func(_ context.Context, current runtime.Object) (runtime.Object, error) {
 		document, err := c.document(current)
 		if err != nil {
 			return nil, err
+		}
+		if quick != nil {
+			if patched := applyQuickly(document, quick); patched != nil {
+				obj := c.patcher.New()
+				if err := runtime.DecodeInto(c.strict, patched, obj); err == nil {
+					return c.Manager.UpdateNoErrors(current, obj, c.manager()), nil
+				}
+				// The error has to be about the document that the library makes.
+			}
 		}
 		return c.patchJSON(current, document, func(document []byte) ([]byte, error) {
 			patch := decoded
