@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +30,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/wire/managed"
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
@@ -50,7 +52,10 @@ func (c *call) decode(into runtime.Object) runtime.Object {
 // context returns the context of a write. It has a deadline, and it makes the storage leave the stored bytes in
 // c.written, of which the response is made.
 func (c *call) context() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(request.WithNamespace(c.r.Context(), c.info.Namespace), maxWriteTime)
+	ctx, cancel := request.WithNamespace(c.r.Context(), c.info.Namespace), func() {}
+	if !fastpath.ShortenDeadline(ctx, time.Now().Add(maxWriteTime)) {
+		ctx, cancel = context.WithTimeout(ctx, maxWriteTime)
+	}
 	if c.result.Encoding = c.Encoding; c.Encoding != nil {
 		ctx = verbatim.WithWriteResult(ctx, &c.result)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/annexapi/annex/internal/fastpath"
 )
 
 // punctualBody is the body of a request whose connection has a read deadline. The server removes the deadline once
@@ -31,12 +33,14 @@ func (b punctualBody) Read(p []byte) (int, error) {
 // never need the channel.
 type requestDeadline struct {
 	parent   context.Context
-	deadline time.Time
 	answered atomic.Bool // the request has been answered
 
-	mu    sync.Mutex
-	timed atomic.Pointer[timedContext] // nil until it is needed
+	mu       sync.Mutex
+	deadline time.Time
+	timed    atomic.Pointer[timedContext] // nil until it is needed
 }
+
+var _ fastpath.Deadline = (*requestDeadline)(nil)
 
 // timedContext is the context that requestDeadline creates on demand. It has the values of the parent.
 type timedContext struct {
@@ -71,6 +75,19 @@ func (d *requestDeadline) make() *timedContext {
 	return made
 }
 
+// Shorten implements fastpath.Deadline.
+func (d *requestDeadline) Shorten(at time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timed.Load() != nil || d.answered.Load() {
+		return false
+	}
+	if at.Before(d.deadline) {
+		d.deadline = at
+	}
+	return true
+}
+
 func (d *requestDeadline) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,21 +98,30 @@ func (d *requestDeadline) end() {
 }
 
 // Deadline implements context.Context.
-func (d *requestDeadline) Deadline() (time.Time, bool) { return d.deadline, true }
+func (d *requestDeadline) Deadline() (time.Time, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.deadline, true
+}
 
 // Done implements context.Context.
 func (d *requestDeadline) Done() <-chan struct{} { return d.make().Done() }
 
 // Err implements context.Context.
 func (d *requestDeadline) Err() error {
-	if d.timed.Load() == nil && !d.answered.Load() && d.parent.Err() == nil && time.Now().Before(d.deadline) {
-		return nil
+	if d.timed.Load() == nil && !d.answered.Load() && d.parent.Err() == nil {
+		if deadline, _ := d.Deadline(); time.Now().Before(deadline) {
+			return nil
+		}
 	}
 	return d.make().Err()
 }
 
 // Value implements context.Context. Through it, package context finds the cause of the end for derived contexts.
 func (d *requestDeadline) Value(key any) any {
+	if key == (fastpath.DeadlineKey{}) {
+		return d
+	}
 	if d.timed.Load() == nil && !d.answered.Load() {
 		return d.parent.Value(key)
 	}

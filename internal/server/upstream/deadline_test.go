@@ -12,6 +12,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/annexapi/annex/internal/fastpath"
 )
 
 // pipeListener accepts one end of a pipe, which has no buffer.
@@ -217,4 +219,40 @@ func twoSeconds(reason error) func(context.Context) (context.Context, context.Ca
 		timer := time.AfterFunc(2*time.Second, func() { cancel(reason) })
 		return ctx, func() { timer.Stop(); cancel(nil) }
 	}
+}
+
+func TestRequestDeadline_shorten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeadline(t.Context(), time.Now().Add(time.Minute))
+		defer d.end()
+		ctx := context.WithValue(d, connectionKey{}, "a value in between")
+		soon := time.Now().Add(time.Second)
+		if !fastpath.ShortenDeadline(ctx, soon) || !fastpath.ShortenDeadline(ctx, soon.Add(time.Hour)) {
+			t.Fatal("a deadline that nothing waits for cannot be shortened")
+		}
+		if at, ok := ctx.Deadline(); !ok || !at.Equal(soon) {
+			t.Errorf("the deadline is %s, want %s", at, soon)
+		}
+		if err := ctx.Err(); err != nil {
+			t.Error(err)
+		}
+		<-ctx.Done()
+		if !time.Now().Equal(soon) || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			t.Errorf("it ended at %s with %v", time.Now(), ctx.Err())
+		}
+		if fastpath.ShortenDeadline(ctx, time.Now()) {
+			t.Error("shortened after its end")
+		}
+
+		waited := newDeadline(t.Context(), time.Now().Add(time.Minute))
+		waited.Done()
+		ended := newDeadline(t.Context(), time.Now().Add(time.Minute))
+		ended.end()
+		waited.end()
+		for name, ctx := range map[string]context.Context{"awaited": waited, "ended": ended, "other": t.Context()} {
+			if fastpath.ShortenDeadline(ctx, time.Now()) {
+				t.Errorf("%s: shortened", name)
+			}
+		}
+	})
 }

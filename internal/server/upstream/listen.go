@@ -351,16 +351,27 @@ const (
 // large: four times, the last time from below forty filters. That took an eighth of the processor time of a write.
 // The garbage collector shrinks the stacks of goroutines that then only wait, such as those of watches.
 //
+// The argument is not negative. So the frame is not used, and not cleared either, but the stack must have room for it.
+//
 //go:noinline
 func growStack(i int) byte {
-	var frame [stackNeed]byte
-	return frame[i&(stackNeed-1)]
+	if i < 0 {
+		var frame [stackNeed]byte
+		return last(frame[:], i)
+	}
+	return 0
 }
+
+//go:noinline
+func last(frame []byte, i int) byte { return frame[len(frame)+i] }
 
 // growSmallStack is growStack for reads.
 //
 //go:noinline
 func growSmallStack(i int) byte {
-	var frame [smallStackNeed]byte
-	return frame[i&(smallStackNeed-1)]
+	if i < 0 {
+		var frame [smallStackNeed]byte
+		return last(frame[:], i)
+	}
+	return 0
 }
