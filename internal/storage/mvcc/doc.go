@@ -50,8 +50,9 @@
 // up to date.
 //
 // Decoding an unstructured object may call a webhook, so compaction never decodes unstructured objects: it drops the
-// indexes that it would have to bring up to date. A list waits at most five seconds for indexes. After that it reads
-// all objects, as it does while there are no indexes.
+// indexes that it would have to bring up to date. A list waits at most five seconds for indexes of such objects, and for
+// an update of any index. After that it reads all objects, as it does while there are no indexes. It waits longer for a
+// build of other indexes, which decodes the same objects as a scan would: a million take more than five seconds.
 //
 // Indexes are kept at one revision only, copy-on-write like the tree. A list may be at another revision: at an older
 // one because it is continued, or at a newer one because a writer has just added events. It then also reads the keys

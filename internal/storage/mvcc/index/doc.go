@@ -14,7 +14,7 @@
 //
 // Nothing is built before a list or query needs it. The one goroutine that holds the token of a set builds it or brings
 // it up to date; a list that comes meanwhile uses the last published state, and waits only if there is none, for at most
-// five seconds. A query waits without that limit, because it cannot be answered without its order. Readers share
+// five seconds if reading objects may call webhooks. A query waits without that limit, because it cannot be answered without its order. Readers share
 // published states, which are immutable: publishing copies the trees, which costs nothing until they change.
 //
 // Writers do no work for indexes and never wait for them. Compaction calls Maintenance before it trims events, so that

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// updateTimeout bounds how long a list waits for indexes to be built or brought up to date. Decoding values may
-	// take long, for example by a conversion webhook.
+	// updateTimeout bounds how long a list waits for indexes to be brought up to date, and to be built if decoding a
+	// value may call a webhook. Other builds have no limit: a list that gave them up would decode the same objects.
 	updateTimeout = 5 * time.Second
 	// buildPause is how long lists scan after a build of the indexes took longer than updateTimeout. Then the next list
 	// tries to build them again.
@@ -88,11 +88,15 @@ func (s *set[V]) read(ctx context.Context) (*state[V], error) {
 // readBuilt is like read for indexes that must be built first.
 func (s *set[V]) readBuilt(ctx context.Context) (*state[V], error) {
 	clock := s.of.Clock
-	timer := clock.NewTimer(updateTimeout)
-	defer timer.Stop()
+	var tooLong <-chan time.Time
+	if s.of.SlowObjects {
+		timer := clock.NewTimer(updateTimeout)
+		defer timer.Stop()
+		tooLong = timer.C()
+	}
 	select {
 	case s.token <- struct{}{}:
-	case <-timer.C():
+	case <-tooLong:
 		return nil, nil
 	case <-ctx.Done():
 		return nil, contextEnded(ctx)
@@ -287,12 +291,13 @@ func (s *set[V]) countEntries() (withinLimit bool) {
 	return s.of.Maintenance.LabelEntries() <= s.of.Maintenance.labelEntries
 }
 
-// applyAll computes and stores the values of versions. inTime is false if that takes longer than updateTimeout or too
-// many entries. It requires token.
+// applyAll computes and stores the values of versions. inTime is false if that takes longer than updateTimeout, where
+// it applies, or too many entries. It requires token.
 func (s *set[V]) applyAll(ctx context.Context, versions iter.Seq[V]) (inTime bool, err error) {
 	clock := s.of.Clock
 	deadline := clock.Now().Add(updateTimeout)
-	tooLate := func() bool { return ctx.Err() != nil || !s.noTimeout && clock.Now().After(deadline) }
+	limited := !s.noTimeout && (s.of.SlowObjects || s.current.Load() != nil)
+	tooLate := func() bool { return ctx.Err() != nil || limited && clock.Now().After(deadline) }
 	values := make([]Values, decodeBatch)
 	for batch := range parallel.Batches(versions, decodeBatch) {
 		parallel.Do(len(batch), func(i int) {

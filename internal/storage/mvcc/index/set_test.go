@@ -83,8 +83,8 @@ func TestPlan_panicOfIndexer_isUnreadable(t *testing.T) {
 	e.want("without the panic", "color=1", "pod-01", 5)
 }
 
-func TestPlan_slowBuild_scansForAWhile(t *testing.T) {
-	e := newEnv(t, options{})
+func TestPlan_slowBuildOfSlowObjects_scansForAWhile(t *testing.T) {
+	e := newEnv(t, options{slowObjects: true})
 	e.putColors(10)
 	e.source.setOnRead(func() { e.clock.Step(time.Second) })
 	e.want("a build that takes too long", "color=1", scan, 6)
@@ -94,6 +94,14 @@ func TestPlan_slowBuild_scansForAWhile(t *testing.T) {
 	e.want("just before the next build", "color=1", scan, 0)
 	e.clock.Step(7 * time.Second)
 	e.want("the next build", "color=1", "pod-01 pod-06", 10)
+}
+
+// A scan would decode the same objects.
+func TestPlan_slowBuild_isWaitedFor(t *testing.T) {
+	e := newEnv(t, options{})
+	e.putColors(10)
+	e.source.setOnRead(func() { e.clock.Step(time.Minute) })
+	e.want("a build", "color=1", "pod-01 pod-06", 10)
 
 	e.putColors(7)
 	e.source.setOnRead(func() { e.clock.Step(time.Second) })
@@ -103,10 +111,34 @@ func TestPlan_slowBuild_scansForAWhile(t *testing.T) {
 	e.want("an update in time", "color=1", "pod-06", 7)
 }
 
-// A list waits five seconds for another list that builds the indexes, and reads the last state while another one
-// brings them up to date.
-func TestPlan_anotherListBuilds_waitsForALimitedTime(t *testing.T) {
+// A list waits for another one that builds the indexes, instead of decoding the same objects beside it.
+func TestPlan_anotherListBuilds_waits(t *testing.T) {
 	e := newEnv(t, options{})
+	e.putColors(5)
+	reading, proceed := make(chan struct{}), make(chan struct{})
+	e.source.setOnRead(sync.OnceFunc(func() { close(reading); <-proceed }))
+	found := make(chan string, 2)
+	go func() { found <- e.find("color=1") }()
+	<-reading
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := e.indexes.Plan(ctx, "/pods/", e.predicate("color=1")); !errors.Is(err, context.Canceled) {
+		t.Errorf("a list whose context has ended gets %v, want the error of the context", err)
+	}
+	go func() { found <- e.find("color=1") }()
+	e.clock.Step(time.Minute)
+	close(proceed)
+	for range 2 {
+		if got := <-found; got != "pod-01" {
+			t.Errorf("a list finds %q, want pod-01", got)
+		}
+	}
+}
+
+// A list waits five seconds for another list that builds the indexes of slow objects, and reads the last state while
+// another one brings them up to date.
+func TestPlan_anotherListBuildsOfSlowObjects_waitsForALimitedTime(t *testing.T) {
+	e := newEnv(t, options{slowObjects: true})
 	e.putColors(5)
 	reading, proceed := make(chan struct{}), make(chan struct{})
 	block := func() { e.source.setOnRead(sync.OnceFunc(func() { close(reading); <-proceed })) }
