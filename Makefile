@@ -389,6 +389,10 @@ bench-peers: $(CLUSTER) ## measure Annex against upstream's sample and a CRD, on
 bench-check: ## compare the processor time of requests with the figures in docs/benchmarks/check.txt, in five minutes (UPDATE=1 writes them)
 	GOWORK=off go -C bench/peers run . -check ../../docs/benchmarks/check.txt -rounds $(or $(ROUNDS),7) -duration 300ms $(if $(UPDATE),-update)
 
+.PHONY: bench-growth
+bench-growth: ## draw how the cost of requests grows with objects, kinds, namespaces, bindings and policies, on a quiet machine, half an hour (SHORT=1: some minutes, to standard output; ONLY=axis,axis keeps the figures of the others)
+	go -C bench run ./growth -only '$(ONLY)' $(if $(SHORT),-short,-out ../docs/benchmarks)
+
 # With LONG=1, the reviews whose answers are not read go on for a minute each.
 .PHONY: attack
 attack: ## attack annex serve while two callers are measured, six minutes and more, on a quiet machine (ONLY=name,name; PAGE=1 writes docs/benchmarks/attack.md; PEER=kube-apiserver attacks that instead)
