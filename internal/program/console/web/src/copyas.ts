@@ -9,6 +9,8 @@ export interface Described {
   query?: [string, string][];
   body?: unknown;
   contentType?: string;
+  words?: string[]; // the words after kubectl, where a verb of it or of its plugin makes this request
+  stream?: boolean; // a connection that carries a command
   // The object or the collection, where kubectl has a verb for the request.
   of?: { kind: Kind; namespace?: string; name?: string; verb: 'get' | 'list' | 'create' | 'apply' | 'patch' | 'delete' };
 }
@@ -64,6 +66,7 @@ function kubectlFlags(d: Described): string[] {
 function kubectl(d: Described): string {
   const command = (...args: string[]) => ['kubectl', ...args].map(word).join(' ');
   const { of } = d;
+  if (d.words) return command(...d.words) + '\n';
   if (of && known(d)) {
     const type = of.kind.resource + (of.kind.group && '.' + of.kind.group);
     const where = !of.kind.namespaced ? [] : of.namespace ? [`--namespace=${of.namespace}`] : of.verb === 'list' ? ['--all-namespaces'] : [];
@@ -103,6 +106,7 @@ function kubectl(d: Described): string {
 const note = '# TOKEN is a bearer token, CA the file of the authority of the server: cert/ca.crt of its data directory.\n';
 
 function curl(d: Described, origin: string): string {
+  if (d.stream) return '# curl cannot carry the input and the output of a command: use kubectl\n';
   const lines = [`curl --fail-with-body --cacert "$CA" --request ${d.method}`, `--header "Authorization: Bearer $TOKEN"`];
   if (d.body !== undefined) lines.push(`--header ${word('Content-Type: ' + typeOf(d))}`, '--data-binary @-');
   lines.push(word(origin + encoded(d)));
@@ -133,6 +137,14 @@ func main() {
   const fail = `	if err != nil {
 		log.Fatal(err)
 	}
+`;
+  if (d.stream)
+    return `${begin(['context', 'log', 'os', 'k8s.io/client-go/tools/clientcmd', 'k8s.io/client-go/tools/remotecommand'])}	executor, err := remotecommand.NewWebSocketExecutor(config, ${literal(d.method)}, config.Host+${literal(encoded(d))})
+${fail}	streams := remotecommand.StreamOptions{Stdin: os.Stdin, Stdout: os.Stdout, Tty: true}
+	if err := executor.StreamWithContext(context.Background(), streams); err != nil {
+		log.Fatal(err)
+	}
+}
 `;
   const simple = of && known(d) && (of.verb !== 'patch' || !d.path.slice(d.path.lastIndexOf('/' + of.kind.resource + '/') + of.kind.resource.length + 2).includes('/'));
   if (!simple) {
@@ -188,6 +200,13 @@ ${fail}${of.verb === 'delete' ? '' : '	fmt.Println(answer)\n'}}
 }
 
 function typescript(d: Described, origin: string): string {
+  if (d.stream)
+    return `// token is a bearer token. The first byte of a message is its channel: 0 is input, 1 and 2 are output, 3 is the status of the end.
+const bearer = 'base64url.bearer.authorization.k8s.io.' + Buffer.from(token).toString('base64url');
+const socket = new WebSocket(${literal(origin.replace(/^http/, 'ws') + encoded(d))}, ['v5.channel.k8s.io', bearer]);
+socket.binaryType = 'arraybuffer';
+socket.onmessage = ({ data }) => process.stdout.write(new Uint8Array(data).subarray(1));
+`;
   const text = d.body === undefined ? '' : json(d.body);
   // In a literal, this name would be the prototype.
   const value = typeof d.body === 'string' || text.includes('__proto__') ? literal(text) : `JSON.stringify(${text.replace(/[\u2028\u2029]/g, (c) => '\\u' + c.charCodeAt(0).toString(16)).replaceAll('\n', '\n  ')})`;

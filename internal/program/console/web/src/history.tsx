@@ -3,6 +3,8 @@
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { get, isObjectWithMetadata, type Obj, post, query, Refused, type Resource } from './api';
 import { managerOf, nameOf } from './apply';
+import type { Described } from './copyas';
+import { CopyAs } from './copymenu';
 import { changes, written } from './diff';
 import { type Difference, Differences } from './differences';
 import { type Kind } from './discovery';
@@ -30,9 +32,16 @@ interface Page {
   before?: string;
 }
 
-export function pathOf(kind: Kind, namespace: string, name: string, parameters: Parameters<typeof query>[0] = {}): string {
+function pathOf(kind: Kind, namespace: string, name: string, parameters: Parameters<typeof query>[0] = {}): string {
   const parts = [kind.group || 'core', kind.version, ...(kind.namespaced && namespace ? ['namespaces', namespace] : []), kind.resource, name];
   return '/history/' + parts.map(encodeURIComponent).join('/') + query(parameters);
+}
+
+// describe is a request about the history of an object, as it is sent and as the plugin of kubectl has it.
+export function describe(kind: Kind, namespace: string, name: string, verb: string, flags: string[], query: [string, string][], body?: object): Described {
+  const type = kind.resource + (kind.group && '.' + kind.group);
+  const words = ['annex', verb, `${type}/${name}`, ...(kind.namespaced ? [`--namespace=${namespace}`] : []), ...flags];
+  return { method: body ? 'POST' : 'GET', path: pathOf(kind, namespace, name), query, words, ...(body ? { body } : {}) };
 }
 
 // useHistory says whether the server has a history of the object that the user may read.
@@ -43,7 +52,8 @@ export function useHistory(kind: Kind, namespace: string, name: string): boolean
 
 type Step = { what: 'undo' | 'restore'; revision: string };
 
-export function History({ kind, namespace, name, object, put }: { kind: Kind; namespace: string; name: string; object: Resource; put: (o: Resource) => void }) {
+// History shows the revisions of an object, which is undefined after its deletion: then every revision can be restored.
+export function History({ kind, namespace, name, object, put }: { kind: Kind; namespace: string; name: string; object?: Resource; put: (o: Resource) => void }) {
   const [items, setItems] = useState<Revision[]>([]);
   const [last, setLast] = useState<Page>();
   const [error, setError] = useState<unknown>();
@@ -54,6 +64,7 @@ export function History({ kind, namespace, name, object, put }: { kind: Kind; na
   const [to, setTo] = useState('');
   const [compared, setCompared] = useState<[string, string]>();
   const mayUpdate = useMay(kind.verbs.includes('update') ? wanted(kind, 'update', namespace, name) : undefined);
+  const mayCreate = useMay(kind.verbs.includes('create') ? wanted(kind, 'create', namespace) : undefined);
   const now = useNow(5000);
   const secret = isSecretKind(kind);
   const read = async (before: string | undefined, signal?: AbortSignal) => {
@@ -71,7 +82,7 @@ export function History({ kind, namespace, name, object, put }: { kind: Kind; na
     const ending = new AbortController();
     void read(undefined, ending.signal);
     return () => ending.abort();
-  }, [kind, namespace, name, object.metadata.resourceVersion, round]);
+  }, [kind, namespace, name, object?.metadata.resourceVersion, round]);
   if (!last) return error ? <Problem error={error} title="No history" /> : <Loading what="the history" />;
   return (
     <>
@@ -125,12 +136,12 @@ export function History({ kind, namespace, name, object, put }: { kind: Kind; na
               <button type="button" class="small" aria-label={`Show revision ${i.revision}`} onClick={() => setSeen(i.revision)}>
                 Show
               </button>
-              {mayUpdate && i.operation !== 'create' && (
+              {mayUpdate && object && i.operation !== 'create' && (
                 <button type="button" class="small" aria-label={`Undo revision ${i.revision}`} onClick={() => setStep({ what: 'undo', revision: i.revision })}>
                   Undo
                 </button>
               )}
-              {mayUpdate && n > 0 && i.operation !== 'delete' && (
+              {mayUpdate && (object ? n > 0 && i.operation !== 'delete' : mayCreate) && (
                 <button type="button" class="small" aria-label={`Restore revision ${i.revision}`} onClick={() => setStep({ what: 'restore', revision: i.revision })}>
                   Restore
                 </button>
@@ -154,7 +165,7 @@ export function History({ kind, namespace, name, object, put }: { kind: Kind; na
           namespace={namespace}
           name={name}
           step={step}
-          object={object}
+          {...(object ? { object } : {})}
           close={(changed) => {
             setStep(undefined);
             if (changed) put(changed);
@@ -188,6 +199,7 @@ function Seen({ kind, namespace, name, revision, close }: { kind: Kind; namespac
         !read.error && <Loading what="the object" />
       )}
       <div class="buttons">
+        <CopyAs describe={() => describe(kind, namespace, name, 'get', [`--at=${revision}`], [['at', revision]])} />
         <button type="button" autofocus onClick={close}>
           Close
         </button>
@@ -204,6 +216,7 @@ function Compared({ kind, namespace, name, revisions: [from, to], close }: { kin
       <Problem error={read.error} />
       {read.value ? all.length > 0 ? <Differences all={all} secret={isSecretKind(kind)} /> : <p>Nothing differs.</p> : !read.error && <Loading what="the difference" />}
       <div class="buttons">
+        <CopyAs describe={() => describe(kind, namespace, name, 'diff', [`--from=${from}`, `--to=${to}`], [['from', from], ['to', to]])} />
         <button type="button" autofocus onClick={close}>
           Close
         </button>
@@ -213,14 +226,14 @@ function Compared({ kind, namespace, name, revisions: [from, to], close }: { kin
 }
 
 // Back shows what an undo or a restore would do before it is done.
-function Back({ kind, namespace, name, step, object, close }: { kind: Kind; namespace: string; name: string; step: Step; object: Resource; close: (changed?: Resource) => void }) {
+function Back({ kind, namespace, name, step, object, close }: { kind: Kind; namespace: string; name: string; step: Step; object?: Resource; close: (changed?: Resource) => void }) {
   const { say, session } = useApp();
   const [busy, setBusy] = useState(false);
   const [failed, setFailed] = useState<unknown>();
   const path = useMemo(() => pathOf(kind, namespace, name, { fieldManager: managerOf(session.user.username) }), [kind, namespace, name, session]);
   const order = (dryRun: boolean) => post<Resource>(path, { [step.what]: step.revision, dryRun });
   const tried = useLoaded(() => order(true), [path, step]);
-  const all = useMemo(() => (isObjectWithMetadata(tried.value) ? changes(editable(object), editable(tried.value)).map((c) => ({ path: written(c.path), from: c.from, to: c.to })) : []), [tried.value, object]);
+  const all = useMemo(() => (isObjectWithMetadata(tried.value) ? changes(object ? editable(object) : {}, editable(tried.value)).map((c) => ({ path: written(c.path), from: c.from, to: c.to })) : []), [tried.value, object]);
   const carryOut = async () => {
     setBusy(true);
     setFailed(undefined);
@@ -239,6 +252,12 @@ function Back({ kind, namespace, name, step, object, close }: { kind: Kind; name
       <Problem error={error} title={error instanceof Refused && error.code === 409 ? 'It has been changed since' : 'Refused'} />
       {tried.value ? all.length > 0 ? <Differences all={all} secret={isSecretKind(kind)} /> : <p>Nothing would change.</p> : !tried.error && <Loading what="what would change" />}
       <div class="buttons">
+        <CopyAs
+          describe={() => {
+            const point = step.what === 'undo' ? `--revision=${step.revision}` : `--at=${step.revision}`;
+            return describe(kind, namespace, name, step.what, [point], [['fieldManager', managerOf(session.user.username)]], { [step.what]: step.revision });
+          }}
+        />
         <button type="button" onClick={() => close()}>
           Cancel
         </button>

@@ -3,6 +3,7 @@
 
 import { useState } from 'preact/hooks';
 import { pause, post, Refused, request, type Resource } from './api';
+import { CopyAs } from './copymenu';
 import { type Kind } from './discovery';
 import { type Asked, pageOf } from './querying';
 import { linkToKind, linkToObject } from './router';
@@ -89,7 +90,11 @@ export function Home({ groups, loading }: { groups: [string, Kind[]][]; loading:
   );
   return (
     <>
-      <h1>{c.title}</h1>
+      <div class="heading">
+        <h1>{c.title}</h1>
+        <span class="gap" />
+        {c.query && <CopyAs describe={() => ({ method: 'GET', path: c.query! })} />}
+      </div>
       <Version config={c} />
       {loading && groups.length === 0 && <Loading what="the kinds" />}
       {!loading && groups.length === 0 && <p>There is nothing here that you may list{namespace ? ` in the namespace ${namespace}` : ' in all namespaces: choose one of yours above'}.</p>}

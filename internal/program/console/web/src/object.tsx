@@ -12,7 +12,7 @@ import { draftAt, draftKey, dropDraft, hasDraft, keepDraft } from './drafts';
 import { Edit, isSecretKind } from './edit';
 import { Events } from './events';
 import { Graph } from './graph';
-import { History, pathOf as historyPath, useHistory } from './history';
+import { describe as describeHistory, History, useHistory } from './history';
 import { Logs } from './logs';
 import { wanted } from './rights';
 import { go, linkToKind, linkToNew, linkToObject } from './router';
@@ -28,6 +28,7 @@ function useObject(kind: Kind, namespace: string, name: string): { object?: Reso
   const [object, put] = useState<Resource | undefined>();
   const [gone, setGone] = useState(false);
   const [error, setError] = useState<unknown>();
+  const [round, setRound] = useState(0);
   useTask(
     async (signal) => {
       let seen = false;
@@ -36,6 +37,7 @@ function useObject(kind: Kind, namespace: string, name: string): { object?: Reso
           const first = await get<Resource>(pathOf(kind, namespace, name), { signal });
           seen = true;
           put(first);
+          setGone(false);
           setError(undefined);
           if (!kind.verbs.includes('watch')) return;
           const path = pathOf(kind, namespace, undefined, undefined, { watch: 'true', allowWatchBookmarks: 'true', fieldSelector: 'metadata.name=' + name, resourceVersion: first.metadata.resourceVersion });
@@ -55,9 +57,14 @@ function useObject(kind: Kind, namespace: string, name: string): { object?: Reso
         await pause(1000, signal);
       }
     },
-    [kind, namespace, name],
+    [kind, namespace, name, round],
   );
-  return { ...(object ? { object } : {}), gone, error, put };
+  const written = (o: Resource) => {
+    put(o);
+    // An object that was restored is followed again.
+    if (gone || error) setRound((n) => n + 1);
+  };
+  return { ...(object ? { object } : {}), gone, error, put: written };
 }
 
 export function ObjectView({ kind, namespace, name, tab }: { kind: Kind; namespace: string; name: string; tab: string }) {
@@ -76,13 +83,25 @@ export function ObjectView({ kind, namespace, name, tab }: { kind: Kind; namespa
   const now = useNow(5000);
   const [deleting, setDeleting] = useState(false);
   const [acting, act] = useState<string>();
-  if (error && !object)
+  if (error && !object) {
+    const missing = error instanceof Refused && error.code === 404;
     return (
       <>
         <Problem error={error} title={`${kind.kind} ${name}`} />
-        {error instanceof Refused && error.code === 404 && <Kept kind={kind} namespace={namespace} name={name} />}
+        {missing && <Kept kind={kind} namespace={namespace} name={name} />}
+        {missing && history && (
+          <>
+            <div class="heading">
+              <h2>History</h2>
+              <span class="gap" />
+              <CopyAs describe={() => describeHistory(kind, namespace, name, 'history', [], [])} />
+            </div>
+            <History kind={kind} namespace={namespace} name={name} put={put} />
+          </>
+        )}
       </>
     );
+  }
   if (!object) return <Loading what={name} />;
   const m = object.metadata;
   const drafted = hasDraft(draftKey(session.user.username, kind, namespace, name));
@@ -103,7 +122,7 @@ export function ObjectView({ kind, namespace, name, tab }: { kind: Kind; namespa
       const inNamespace = namespace || 'default';
       return { method: 'GET', path: pathOf(eventKind, inNamespace), query: [['fieldSelector', `involvedObject.uid=${m.uid}`]], of: { kind: eventKind, namespace: inNamespace, verb: 'list' } };
     }
-    if (part === 'history') return { method: 'GET', path: historyPath(kind, namespace, name) };
+    if (part === 'history') return describeHistory(kind, namespace, name, 'history', [], []);
     if (part.startsWith('read-')) return { method: 'GET', path: pathOf(kind, namespace, name, part.slice(5)) };
     return { method: 'GET', path: pathOf(kind, namespace, name), of: { kind, namespace, name, verb: 'get' } };
   };
@@ -156,7 +175,7 @@ export function ObjectView({ kind, namespace, name, tab }: { kind: Kind; namespa
       {current === '' && <Shown kind={kind} object={object} />}
       {current === 'edit' && <Edit kind={kind} namespace={namespace} name={name} object={object} put={put} />}
       {current === 'events' && eventKind && <Events kind={eventKind} object={object} namespace={namespace} />}
-      {current === 'history' && <History kind={kind} namespace={namespace} name={name} object={object} put={put} />}
+      {current === 'history' && <History kind={kind} namespace={namespace} name={name} put={put} {...(gone ? {} : { object })} />}
       {current === 'owners' && <Graph kind={kind} object={object} namespace={namespace} />}
       {current === 'logs' && logs && <Logs kind={kind} namespace={namespace} name={name} sub={logs.name} object={object} />}
       {current === 'exec' && <Terminal kind={kind} namespace={namespace} name={name} object={object} />}

@@ -2,6 +2,8 @@
 
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import { currentToken, type Resource, type Status } from './api';
+import type { Described } from './copyas';
+import { CopyAs } from './copymenu';
 import { type Kind, pathOf } from './discovery';
 import { containersOf } from './logs';
 
@@ -27,6 +29,16 @@ export function words(line: string): string[] {
   return [...line.matchAll(/"([^"]*)"|'([^']*)'|(\S+)/g)].map((m) => m[1] ?? m[2] ?? m[3] ?? '');
 }
 
+// describe is a command with a terminal, as it is sent and as kubectl has it.
+function describe(kind: Kind, namespace: string, name: string, command: string[], container: string): Described {
+  const query = [...command.map((word) => ['command', word]), ...['stdin', 'stdout', 'tty'].map((flag) => [flag, 'true'])] as [string, string][];
+  if (container) query.push(['container', container]);
+  const isPod = kind.group === '' && kind.resource === 'pods';
+  const type = kind.resource + (kind.group && '.' + kind.group);
+  const flags = ['--stdin', '--tty', ...(kind.namespaced ? [`--namespace=${namespace}`] : []), ...(container ? [`--container=${container}`] : [])];
+  return { method: 'GET', path: pathOf(kind, namespace, name, 'exec'), query, stream: true, words: [...(isPod ? [] : ['annex']), 'exec', ...flags, `${type}/${name}`, '--', ...command] };
+}
+
 export function Terminal({ kind, namespace, name, object }: { kind: Kind; namespace: string; name: string; object: Resource }) {
   const [command, setCommand] = useState('sh');
   const [container, setContainer] = useState('');
@@ -34,6 +46,7 @@ export function Terminal({ kind, namespace, name, object }: { kind: Kind; namesp
   const [state, setState] = useState('');
   const host = useRef<HTMLDivElement>(null);
   const id = useId();
+  const described = () => describe(kind, namespace, name, words(command), container.trim());
   useEffect(() => {
     if (round === 0 || !host.current) return;
     const box = host.current;
@@ -57,11 +70,8 @@ export function Terminal({ kind, namespace, name, object }: { kind: Kind; namesp
       terminal.loadAddon(fit);
       terminal.open(box);
       fit.fit();
-      const query = new URLSearchParams();
-      for (const word of words(command)) query.append('command', word);
-      for (const flag of ['stdin', 'stdout', 'tty']) query.append(flag, 'true');
-      if (container.trim()) query.append('container', container.trim());
-      const socket = new WebSocket(`${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}${pathOf(kind, namespace, name, 'exec')}?${query}`, protocols());
+      const asked = described();
+      const socket = new WebSocket(`${location.origin.replace(/^http/, 'ws')}${asked.path}?${new URLSearchParams(asked.query)}`, protocols());
       socket.binaryType = 'arraybuffer';
       const send = (channel: number, data: Uint8Array) => {
         if (socket.readyState !== WebSocket.OPEN) return;
@@ -129,6 +139,7 @@ export function Terminal({ kind, namespace, name, object }: { kind: Kind; namesp
         <button type="submit" class="primary">
           {round ? 'Run again' : 'Run'}
         </button>
+        <CopyAs describe={described} />
         <span class="gap" />
         <span class="quiet" role="status">
           {state}

@@ -7,7 +7,7 @@ import { execFileSync } from 'node:child_process';
 import { appendFileSync, readdirSync, readlinkSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
-import { accessible, at, base, byPassword, evil, field, fill, open, page, password, patience, press, programs, rows, rowsAre, run, saved, see, serve, shot, signIn, token, unharmed, unseen, write, yaml } from './shared.mjs';
+import { accessible, at, base, byPassword, evil, field, fill, looked, open, page, password, patience, press, programs, rows, rowsAre, run, saved, see, serve, signIn, token, unharmed, unseen, write, yaml } from './shared.mjs';
 
 const cicd = await serve('cicd');
 const theatre = await serve('theatre');
@@ -29,7 +29,6 @@ const steps = {
     await open('/console/', cicd);
     await see('Token');
     await accessible('the sign-in');
-    await shot('sign-in');
     await fill('Token', 'wrong');
     await press('Sign in with the token');
     await see('the server does not accept this token', '[role=alert]');
@@ -68,8 +67,7 @@ const steps = {
     const cause = await page.$eval('.labelled.wrong', (e) => [e.querySelector('label').textContent, e.querySelector('input').getAttribute('aria-invalid'), e.querySelector('.cause').textContent]);
     assert.match(cause[0], /instanceamount/);
     assert.equal(cause[1], 'true');
-    await shot('validation');
-    await accessible('the form');
+    await looked('mistake');
     await (await field('instanceamount')).fill('1');
     await press('Create');
     await see('JenkinsService made was created.');
@@ -104,7 +102,7 @@ const steps = {
     await at(object('made'));
     await press('approval');
     await page.waitForSelector('dialog select, dialog input', patience);
-    await accessible('the dialog');
+    await looked('action');
     const select = await page.$('dialog .form select');
     if (select) await select.select('Approved');
     else await page.type('dialog .form input', 'Approved');
@@ -124,6 +122,7 @@ const steps = {
     await at(object('made', 'logs'));
     await see('instance', 'pre.log');
     await see('following');
+    await looked('logs');
   },
   async 'a command runs in a terminal'() {
     await at(object('made', 'exec'));
@@ -137,7 +136,10 @@ const steps = {
     // Cells are as wide as the sheet says that the library wrote.
     const styled = await page.evaluate(() => document.adoptedStyleSheets.length > 0 && document.querySelectorAll('.tty style').length === 0);
     assert.ok(styled, 'the styles of the terminal are adopted sheets');
-    await shot('terminal');
+    await looked('terminal');
+    await press('Copy as …');
+    await see('kubectl annex exec --stdin --tty --namespace=default jenkinsservices.autobusi.group.cicd/made -- sh', 'dialog');
+    await press('Close');
     await page.type('.xterm-helper-textarea', 'exit 7\n');
     await see('exit status 7');
   },
@@ -146,7 +148,7 @@ const steps = {
     kubectl(['apply', '-f', '-'], service('child', { instanceamount: 1, instancecpu: 1 }, { ownerReferences: [{ apiVersion: 'autobusi.group.cicd/v1alpha', kind: 'JenkinsService', name: 'made', uid }] }));
     await at(object('made', 'owners'));
     await page.waitForFunction(() => document.querySelectorAll('svg .node').length === 2 && document.querySelectorAll('svg .edge').length === 1, patience);
-    await accessible('the graph');
+    await looked('owners');
   },
   async 'what a log and a terminal print commands nothing'() {
     // What the instance prints is what is written to the pipe of its process.
@@ -219,11 +221,9 @@ const steps = {
     await accessible('the dark object');
     await at(list);
     await see('made', 'tbody');
-    await shot('dark');
     await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: 'light' }]);
     assert.equal(await ground(), light);
     await accessible('the table');
-    await shot('table');
   },
   async 'a user with few rights is offered what it may do'() {
     kubectl(['create', 'role', 'looker', '--verb=get,list,watch', '--resource=jenkinsservices.autobusi.group.cicd', '-n', 'default']);
@@ -255,7 +255,6 @@ const steps = {
     await page.locator('.try-out__btn').click();
     await page.locator('.execute').click();
     await page.waitForFunction(() => document.querySelector('.live-responses-table tbody .response-col_status')?.innerText.startsWith('200'), patience);
-    await shot('swagger-ui');
   },
   async 'an operation is shown with its progress'() {
     theatre.kubectl(['apply', '-f', '-'], JSON.stringify({ apiVersion: 'theatre.example.com/v1', kind: 'Play', metadata: { name: 'hamlet', namespace: 'default' }, spec: { title: 'Hamlet' } }));
@@ -268,8 +267,7 @@ const steps = {
     await page.locator('dialog button.primary').click();
     await page.waitForFunction(() => document.querySelector('progress')?.value > 0, patience);
     await see('Running', 'pre');
-    await shot('operation');
-    await accessible('an operation');
+    await looked('operation');
     await see('Succeeded', 'pre');
   },
   async 'people sign in by a password, and a wrong one is refused'() {
@@ -314,8 +312,7 @@ const steps = {
     // What is selected follows what happens.
     plane.kubectl(['patch', 'pizza', 'pizza-one-0', '-n', 'team-one', '--type=merge', '-p', '{"spec":{"size":"large"}}']);
     await see('6 objects');
-    await shot('query');
-    await accessible('the filters');
+    await looked('filters');
     plane.kubectl(['patch', 'pizza', 'pizza-one-0', '-n', 'team-one', '--type=merge', '-p', '{"spec":{"size":"small"}}']);
     await see('5 objects');
   },
@@ -325,7 +322,7 @@ const steps = {
     await see('it is done', 'tbody');
     plane.kubectl(['create', '-f', '-'], JSON.stringify(event('pizza-one-0', 'Burnt', 'it was done before')));
     await see('it was done before', 'tbody');
-    await accessible('the events');
+    await looked('events');
   },
   async 'no string of a definition, an object or an event is executed'() {
     plane.kubectl(['apply', '-f', '-'], JSON.stringify(definition(evil)));
@@ -442,7 +439,6 @@ const steps = {
     plane.kubectl(['delete', 'pizza', 'seen', '-n', 'team-two']);
     await see('6 objects');
     await accessible('the table of some namespaces');
-    await shot('two-of-five');
     const offers = () => page.$$eval('main a.button, main button', (all) => all.map((e) => e.textContent.trim()));
     for (const hash of [pizzas, pizzas + '?ns=team-two', pizzas + '?ns=team-one', '#/o/shop.example.com/v1/pizzas/team-two/pizza-two-0', '#/o/shop.example.com/v1/pizzas/team-one/pizza-one-0', '#/k/core/v1/secrets', '#/k/core/v1/namespaces', '#/']) {
       await at(hash);

@@ -42,7 +42,10 @@ const typescript = async (text) => {
   const { code } = await transform(text, { loader: 'ts' });
   let asked;
   const fetch = (url, init) => ((asked = { url, ...init }), { ok: true, json: () => ({}) });
-  await new (Object.getPrototypeOf(async () => {}).constructor)('fetch', 'token', code)(fetch, 'the token');
+  const WebSocket = function (url, protocols) {
+    asked = { url: url.replace(/^ws/, 'http'), method: 'GET', protocols };
+  };
+  await new (Object.getPrototypeOf(async () => {}).constructor)('fetch', 'WebSocket', 'token', code)(fetch, WebSocket, 'the token');
   return asked;
 };
 
@@ -66,6 +69,8 @@ const requests = (h) => [
   { method: 'POST', path: `${path}/x/bake`, body: { note: h } },
   { method: 'PUT', path: `${path}/x/scale`, body: `note: ${h}` },
   { method: 'GET', path: '/query/shop.example.com/v1/pizzas', query: [['q', h], ['sortBy', 'name'], ['q', 'again']] },
+  { method: 'GET', path: `${path}/x/exec`, query: [['command', h]], words: ['annex', 'exec', 'pizzas.shop.example.com/x', '--', h], stream: true },
+  { method: 'POST', path: '/history/shop.example.com/v1/namespaces/default/pizzas/x', query: [['fieldManager', h]], words: ['annex', 'undo', `--revision=${h}`], body: { undo: h } },
 ];
 
 let count = 0;
@@ -85,13 +90,15 @@ for (const h of hostile) {
         if (language === 'kubectl' && !text.startsWith('# kubectl has no verb')) {
           const { args, input } = shell(text);
           const { of } = d;
+          if (d.words) assert.deepEqual(args, d.words.map(arrives));
           if (of?.name !== undefined) assert.equal(args.filter((a) => a === arrives(of.name)).length > 0 || of.verb === 'apply', true);
           if (of?.namespace) assert.ok(args.includes(`--namespace=${arrives(of.namespace)}`) || of.namespace === '\0');
           if (of?.name?.startsWith('-') && of.verb !== 'apply') assert.ok(args.indexOf('--') >= 0 && args.indexOf('--') < args.indexOf(of.name));
-          if (input && typeof d.body !== 'string') assert.deepEqual(seen(input), wantBody);
+          if (input && !d.words && typeof d.body !== 'string') assert.deepEqual(seen(input), wantBody);
           if (of?.verb === 'patch') assert.deepEqual(JSON.parse(args.find((a) => a.startsWith('--patch=')).slice(8)), wantBody);
         }
-        if (language === 'curl') {
+        if (language === 'curl' && d.stream) assert.match(text, /^# curl cannot/);
+        else if (language === 'curl') {
           const { args, input } = shell(text);
           assert.equal(args[args.indexOf('--request') + 1], d.method);
           assert.ok(args.includes('Authorization: Bearer the token'));

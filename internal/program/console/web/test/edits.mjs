@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
-import { accessible, at, closed, confirmed, evil, field, open, page, patience, press, programs, run, saved, see, serve, shot, signIn, token, turnTo, unharmed, unseen, write, yaml } from './shared.mjs';
+import { accessible, at, closed, confirmed, evil, field, looked, open, page, patience, press, programs, run, saved, see, serve, signIn, token, turnTo, unharmed, unseen, write, yaml } from './shared.mjs';
 
 const server = await serve('annex');
 const { kubectl } = server;
@@ -74,7 +74,6 @@ const steps = {
     assert.equal(await page.$('dialog input[type=checkbox]'), null);
     assert.equal(await page.$('.problem'), null);
     await accessible('what will change');
-    await shot('edit-diff');
     await confirmed();
     assert.equal(the('plain', '{.spec.amount}'), '2');
     const managers = JSON.parse(kubectl(['get', 'cake', 'plain', '-o', 'json', '--show-managed-fields'])).metadata.managedFields;
@@ -103,8 +102,7 @@ const steps = {
     await see('Take over', 'dialog');
     await see('pipeline', 'dialog .take-over');
     assert.equal(await page.$eval('dialog button.primary', (b) => b.disabled), true);
-    await shot('edit-take-over');
-    await accessible('the take-over');
+    await looked('take-over');
     await page.locator('dialog .take-over input').click();
     await confirmed();
     assert.equal(the('plain', '{.spec.amount}'), '4');
@@ -128,8 +126,7 @@ const steps = {
     await see('by ada', 'dialog');
     await see('first', 'dialog');
     assert.equal(the('both', '{.spec.note}'), 'by vic');
-    await shot('edit-three-way');
-    await accessible('the three-way view');
+    await looked('three-way');
     // Back keeps all of it.
     await press('Back to the edit');
     await closed();
@@ -282,7 +279,7 @@ const steps = {
     await offered('size');
     await page.keyboard.press('Enter');
     await offered('large');
-    await shot('edit-completion');
+    await looked('completion');
     await page.keyboard.type('l');
     await page.waitForFunction(() => document.querySelector('.cm-tooltip-autocomplete li[aria-selected]')?.textContent.includes('large'), patience);
     await offered('large');
@@ -330,8 +327,7 @@ const steps = {
     await unseen(Buffer.from('open sesame').toString('base64'));
     await press('Reveal word');
     await see('open sesame', '.secret');
-    await accessible('a Secret');
-    await shot('secret');
+    await looked('secret-revealed');
     await press('Reveal raw');
     await see('It is no text', '.secret');
     await at(secret + '/edit');
@@ -411,7 +407,6 @@ const steps = {
     assert.equal(await page.$$eval('.history li .differences', (all) => all.length), 2);
     await unharmed();
     await accessible('the history');
-    await shot('history');
     await press('Show older revisions');
     await see('created it', '.history');
     await press('Show revision 11');
@@ -448,12 +443,10 @@ const steps = {
     await press('Review and save');
     await page.waitForSelector('dialog .differences', patience);
     await accessible('the difference in the dark');
-    await shot('edit-narrow-dark');
     await press('Back to the edit');
     await press('YAML');
     await see('in the dark', '.cm-content');
     await accessible('the editor in the dark');
-    await shot('edit-yaml-narrow-dark');
     await press('Discard');
     await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: 'light' }]);
     await page.setViewport({ width: 1280, height: 800 });

@@ -2,35 +2,19 @@
 //
 //   node explorer.mjs PROGRAM [folder for screenshots]
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import puppeteer from 'puppeteer-core';
+import { accessible as accessibleAt, begin, launch, looked as lookedAt, needChromium } from './looks.mjs';
 
 const [program, shots] = process.argv.slice(2).map((path) => resolve(path));
-const chromium = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
-if (!chromium) {
-  console.log('chromium is not installed: the explorer is not tested in a browser (Debian: apt-get install chromium)');
-  process.exit(0);
-}
+needChromium();
 const dir = mkdtempSync(join(tmpdir(), 'explorer-'));
 const token = 'ada-0123456789abcdef';
 writeFileSync(join(dir, 'tokens.csv'), `${token},ada,1,"system:masters"\n`, { mode: 0o600 });
-const server = spawn(program, ['serve', '--data-dir', join(dir, 'data'), '--secure-port', '0', '--storage', 'memory', '--token-auth-file', join(dir, 'tokens.csv')], { cwd: dir });
-let printed = '';
-const base = await new Promise((ready, reject) => {
-  server.stderr.on('data', (d) => (printed += d));
-  server.stdout.on('data', (d) => {
-    printed += d;
-    const found = printed.match(/listens on (https:\S+)/);
-    if (found && printed.includes('try: ')) ready(found[1]);
-  });
-  server.on('exit', (code) => reject(new Error(`the server has ended with ${code}:\n${printed}`)));
-  setTimeout(() => reject(new Error(`the server is not ready:\n${printed}`)), 60_000).unref();
-});
-const browser = await puppeteer.launch({ executablePath: chromium, headless: true, acceptInsecureCerts: true, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+const server = await begin(program, ['serve', '--data-dir', join(dir, 'data'), '--secure-port', '0', '--storage', 'memory', '--token-auth-file', join(dir, 'tokens.csv')], { cwd: dir });
+const { base } = server;
+const browser = await launch();
 const patience = { timeout: 60_000 };
 const wrong = [];
 let failed = false;
@@ -48,23 +32,13 @@ try {
     page.waitForFunction((t, s) => [...document.querySelectorAll(s)].some((e) => (e.innerText ?? e.textContent).includes(t)), patience, text, selector).catch(async () => {
       throw new Error(`${selector} does not show ${JSON.stringify(text)}, but\n${(await page.evaluate(() => document.body.innerText)).slice(0, 3000)}`);
     });
-  const shot = async (name) => {
-    if (!shots) return;
-    mkdirSync(shots, { recursive: true });
-    await page.screenshot({ path: join(shots, name + '.png') });
-  };
-  const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-  const accessible = async (what) => {
-    await page.evaluate(axe);
-    const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'] }));
-    assert.deepEqual(violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => n.target + ' ' + (n.failureSummary ?? '')).slice(0, 3).join('; ')}`), [], `${what} is not accessible`);
-  };
+  const accessible = (what) => accessibleAt(page, what);
+  const looked = (name) => lookedAt(page, name, shots);
   const steps = {
     async 'who is not signed in sees how to sign in'() {
       await page.goto(base + '/swagger-ui/', { waitUntil: 'domcontentloaded' });
       await see('Sign in at the console', 'a');
-      await shot('explorer-signed-out');
-      await accessible('the page before the sign-in');
+      await looked('explorer-signed-out');
       assert.ok(!loaded.some((url) => url.includes('swagger-ui-bundle')), 'the explorer is loaded before the sign-in');
       await page.locator('input[type=password]').fill('wrong');
       await page.locator('form button').click();
@@ -82,8 +56,7 @@ try {
       assert.ok(!seen.text.includes('/watch/'));
       await see('create a Pizza', '.opblock-summary-description');
       await see('/query/restaurant.wukong.com/v1beta1/pizzas', '.opblock-summary-path');
-      await shot('explorer');
-      await accessible('the explorer');
+      await looked('explorer');
     },
     async 'a search keeps the operations with its words'() {
       await page.keyboard.press('/');
@@ -111,8 +84,7 @@ try {
       await see('201', '.live-responses-table .response-col_status');
       await see('curl', '.curl-command');
       assert.ok(!(await page.evaluate(() => document.body.innerText)).includes(token), 'the page shows the token');
-      await shot('explorer-response');
-      await accessible('an answer');
+      await looked('explorer-response');
     },
     async 'one document can be chosen'() {
       await page.select('#bar select', 'api/v1');
@@ -128,7 +100,6 @@ try {
         document.documentElement.scrollWidth <= 391 ? [] : [...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > 391).map((e) => `${e.tagName}.${e.className} ${Math.round(e.getBoundingClientRect().right)}`),
       );
       assert.deepEqual(wide.slice(0, 12), [], 'the page scrolls sideways');
-      await shot('explorer-narrow');
     },
   };
   for (const [name, step] of Object.entries(steps)) {
@@ -143,7 +114,7 @@ try {
   console.error(error);
 } finally {
   await browser.close();
-  server.kill('SIGTERM');
+  await server.stop();
   rmSync(dir, { recursive: true, force: true });
 }
 process.exit(failed ? 1 : 0);

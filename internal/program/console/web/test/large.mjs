@@ -4,12 +4,11 @@
 //   node large.mjs PROGRAM [objects [data]]
 //
 // PROGRAM is the annex tool, whose "serve" it starts. data is a folder whose objects are kept for the next time.
-import { spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
 import { loadavg, tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import puppeteer from 'puppeteer-core';
+import { begin, chromium, launch } from './looks.mjs';
 
 const program = resolve(process.argv[2]);
 const objects = Number(process.argv[3] ?? 50_000);
@@ -17,19 +16,8 @@ const token = 'ada-0123456789abcdef';
 const dir = mkdtempSync(join(tmpdir(), 'console-'));
 const data = process.argv[4] ? resolve(process.argv[4]) : join(dir, 'data');
 writeFileSync(join(dir, 'tokens.csv'), `${token},ada,1,"system:masters"\n`, { mode: 0o600 });
-const server = spawn(program, ['serve', '--data-dir', data, '--secure-port', '0', '--profiling', '--token-auth-file', join(dir, 'tokens.csv')], { cwd: dir, env: { ...process.env, TMPDIR: dir } });
-process.on('exit', () => server.kill('SIGKILL'));
-let log = '';
-server.stderr.on('data', (d) => (log += d));
-const base = await new Promise((ready, reject) => {
-  let printed = '';
-  server.stdout.on('data', (d) => {
-    printed += d;
-    const m = printed.match(/^console: (https:\S+)\/console\/$/m);
-    if (m && printed.includes('try: ')) ready(m[1]);
-  });
-  server.on('exit', (code) => reject(new Error(`annex serve has ended with ${code}:\n${printed}${log}`)));
-});
+const server = await begin(program, ['serve', '--data-dir', data, '--secure-port', '0', '--profiling', '--token-auth-file', join(dir, 'tokens.csv')], { cwd: dir, env: { ...process.env, TMPDIR: dir } });
+const { base } = server;
 const agent = new https.Agent({ keepAlive: true, maxSockets: 48, rejectUnauthorized: false }); // the server's authority is its own
 const call = (method, path, body, type = 'application/json') =>
   new Promise((done, failed) => {
@@ -121,9 +109,8 @@ for (const [name, q] of Object.entries(questions)) {
   console.log(`${median([first])} ${median(changed)} ${median(all)} ${all.at(-1).toFixed(0).padStart(5)} ${each.toFixed(0).padStart(5)}  ${name}; ${load()}`);
 }
 
-const chromium = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 if (chromium) {
-  const browser = await puppeteer.launch({ executablePath: chromium, headless: true, acceptInsecureCerts: true, args: ['--no-sandbox', '--disable-dev-shm-usage'], protocolTimeout: 120_000 });
+  const browser = await launch({ protocolTimeout: 120_000 });
   const page = await browser.newPage();
   await page.setViewport({ width: 1280, height: 800 });
   await page.goto(base + '/console/', { waitUntil: 'domcontentloaded' });
@@ -167,9 +154,6 @@ if (chromium) {
   }
   await browser.close();
 }
-server.removeAllListeners('exit');
-const ended = new Promise((r) => server.on('exit', r));
-server.kill('SIGINT');
-await ended;
+await server.stop();
 agent.destroy();
 rmSync(dir, { recursive: true, force: true });

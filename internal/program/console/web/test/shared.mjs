@@ -4,19 +4,14 @@
 // Each is run as node FILE FOLDER [folder for screenshots]. FOLDER has the programs cicd, annex, theatre (of e2e)
 // and kubectl.
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import puppeteer from 'puppeteer-core';
+import * as looks from './looks.mjs';
 
 export const [programs, shots] = process.argv.slice(2).map((path) => resolve(path));
-const chromium = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
-if (!chromium) {
-  console.log('chromium is not installed: the console is not tested in a browser (Debian: apt-get install chromium)');
-  process.exit(0);
-}
+looks.needChromium();
 export const dir = mkdtempSync(join(tmpdir(), 'console-'));
 export const token = { ada: 'ada-0123456789abcdef', vic: 'vic-0123456789abcdef' };
 writeFileSync(join(dir, 'tokens.csv'), `${token.ada},ada,1,"system:masters"\n${token.vic},vic,2,"viewers"\n`, { mode: 0o600 });
@@ -24,27 +19,16 @@ export const password = { grace: 'correct horse battery', jane: 'staple of the d
 
 const servers = [];
 
-// serve begins a server, and says where it is and how kubectl asks it.
+// serve begins a server of which kubectl asks as its administrator.
 export async function serve(program, prepare = () => {}) {
   const home = join(dir, program);
   mkdirSync(join(home, 'tmp'), { recursive: true });
   prepare(home);
-  const running = spawn(join(programs, program), ['serve', '--data-dir', join(home, 'data'), '--secure-port', '0', '--token-auth-file', join(dir, 'tokens.csv')], { cwd: home, env: { ...process.env, TMPDIR: join(home, 'tmp') } });
-  servers.push(running);
-  let printed = '';
-  let log = '';
-  running.stderr.on('data', (d) => (log += d));
-  const base = await new Promise((ready, reject) => {
-    running.stdout.on('data', (d) => {
-      printed += d;
-      const m = printed.match(/^console: (https:\S+)\/console\/$/m);
-      if (m && printed.includes('try: ')) ready(m[1]);
-    });
-    running.on('exit', (code) => reject(new Error(`${program} has ended with ${code}:\n${printed}${log}`)));
-    setTimeout(() => reject(new Error(`${program} is not ready:\n${printed}${log}`)), 60_000).unref();
-  });
+  const args = ['serve', '--data-dir', join(home, 'data'), '--secure-port', '0', '--token-auth-file', join(dir, 'tokens.csv')];
+  const server = await looks.begin(join(programs, program), args, { cwd: home, env: { ...process.env, TMPDIR: join(home, 'tmp') } });
+  servers.push(server);
   const kubectl = (args, input) => execFileSync(join(programs, 'kubectl'), ['--kubeconfig', join(home, 'data', 'kubeconfig'), ...args], { input, encoding: 'utf8', stdio: ['pipe', 'pipe', 'pipe'] });
-  return { home, base, kubectl, stop: () => new Promise((r) => (running.exitCode !== null ? r() : (running.on('exit', r), running.kill('SIGINT')))) };
+  return { home, base: server.base, kubectl, stop: server.stop };
 }
 
 // What would run if it were markup, an expression or a link.
@@ -54,7 +38,7 @@ export const unharmed = async () => {
   assert.equal(await page.evaluate(() => ({}).polluted), undefined);
 };
 
-export const browser = await puppeteer.launch({ executablePath: chromium, headless: true, acceptInsecureCerts: true, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+export const browser = await looks.launch();
 export const patience = { timeout: 15_000 };
 export const wrong = []; // what a browser complains of, of all pages
 export let page;
@@ -100,11 +84,7 @@ export const field = async (label) => {
   return page.locator(`[id="${id}"]`).setTimeout(patience.timeout);
 };
 export const at = (hash) => page.evaluate((h) => (location.hash = h), hash);
-export const shot = async (name) => {
-  if (!shots) return;
-  mkdirSync(shots, { recursive: true });
-  await page.screenshot({ path: join(shots, name + '.png') });
-};
+export const looked = (name) => looks.looked(page, name, shots);
 export const signIn = async (who) => {
   await fill('Token', who);
   await press('Sign in with the token');
@@ -120,13 +100,7 @@ export const rowsAre = (want, column = 0) =>
   page.waitForFunction((w, c) => JSON.stringify([...document.querySelectorAll('tbody tr')].map((tr) => tr.querySelectorAll('td:not(.check)')[c]?.textContent.trim())) === w, patience, JSON.stringify(want), column).catch(async () => {
     throw new Error(`the rows are ${JSON.stringify(await rows())}, want ${JSON.stringify(want)}`);
   });
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-export const accessible = async (what) => {
-  // By the protocol, which the policy of the page is not asked about.
-  await page.evaluate(axe);
-  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'] }));
-  assert.deepEqual(violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => n.target + ' ' + (n.failureSummary ?? '')).slice(0, 3).join('; ')}`), [], `${what} is not accessible`);
-};
+export const accessible = (what) => looks.accessible(page, what);
 
 // yaml is the text in the editor, as far as it is on the screen.
 export const yaml = async () => {
@@ -166,16 +140,15 @@ export async function run(steps) {
       } catch (error) {
         failed++;
         console.log(`FAIL  ${name}\n${error instanceof Error ? error.message : error}\n`);
-        await shot('failed-' + failed);
         if (!page) break;
+        await looks.failed(page, failed, shots);
       }
     }
   } finally {
     await browser.close();
-    for (const running of servers) running.kill('SIGINT');
-    await Promise.all(servers.map((running) => new Promise((r) => (running.exitCode !== null ? r() : running.on('exit', r)))));
+    await Promise.all(servers.map((server) => server.stop()));
     rmSync(dir, { recursive: true, force: true });
   }
-  console.log(failed ? `${failed} of ${Object.keys(steps).length} steps failed` : `${Object.keys(steps).length} steps in ${execFileSync(chromium, ['--version'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim()}`);
+  console.log(failed ? `${failed} of ${Object.keys(steps).length} steps failed` : `${Object.keys(steps).length} steps in ${execFileSync(looks.chromium, ['--version'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim()}`);
   process.exit(failed ? 1 : 0);
 }

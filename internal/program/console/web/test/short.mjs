@@ -5,35 +5,20 @@
 //
 // PROGRAM is the annex tool, whose "serve" it starts. With a folder, pictures of the pages are put there.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
-import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import puppeteer from 'puppeteer-core';
+import { begin, failed as pictured, launch, looked as lookedAt, looks, needChromium } from './looks.mjs';
 
 const [program, shots] = process.argv.slice(2).map((path) => resolve(path));
-const chromium = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
-if (!chromium) {
-  console.log('chromium is not installed: the console is not tested in a browser (Debian: apt-get install chromium)');
-  process.exit(0);
-}
+needChromium();
 const token = 'ada-0123456789abcdef';
 const dir = mkdtempSync(join(tmpdir(), 'console-'));
 writeFileSync(join(dir, 'tokens.csv'), `${token},ada,1,"system:masters"\n`, { mode: 0o600 });
-const server = spawn(program, ['serve', '--data-dir', join(dir, 'data'), '--secure-port', '0', '--token-auth-file', join(dir, 'tokens.csv'), '--history-of', 'pizzas.shop.example.com=720h'], { cwd: dir, env: { ...process.env, TMPDIR: dir } });
-let log = '';
-server.stderr.on('data', (d) => (log += d));
-const base = await new Promise((ready, reject) => {
-  let printed = '';
-  server.stdout.on('data', (d) => {
-    printed += d;
-    const m = printed.match(/^console: (https:\S+)\/console\/$/m);
-    if (m && printed.includes('try: ')) ready(m[1]);
-  });
-  server.on('exit', (code) => reject(new Error(`annex serve has ended with ${code}:\n${printed}${log}`)));
-});
+const args = ['serve', '--data-dir', join(dir, 'data'), '--secure-port', '0', '--token-auth-file', join(dir, 'tokens.csv'), '--history-of', 'pizzas.shop.example.com=720h'];
+const server = await begin(program, args, { cwd: dir, env: { ...process.env, TMPDIR: dir } });
+const { base } = server;
 const agent = new https.Agent({ keepAlive: true, maxSockets: 8, rejectUnauthorized: false }); // the server's authority is its own
 const call = (method, path, body, type = 'application/json') =>
   new Promise((done, failed) => {
@@ -47,7 +32,7 @@ const call = (method, path, body, type = 'application/json') =>
   });
 
 const patience = { timeout: 60_000 };
-const browser = await puppeteer.launch({ executablePath: chromium, headless: true, acceptInsecureCerts: true, args: ['--no-sandbox', '--disable-dev-shm-usage'], protocolTimeout: 120_000 });
+const browser = await launch({ protocolTimeout: 120_000 });
 const page = await browser.newPage();
 await page.setViewport({ width: 1280, height: 800 });
 await page.emulateMediaFeatures([{ name: 'prefers-reduced-motion', value: 'reduce' }]);
@@ -75,26 +60,7 @@ const label = async (text, value) => {
   const id = await (await page.waitForFunction((t) => [...document.querySelectorAll('.form label')].find((l) => l.textContent === t)?.htmlFor, patience, text)).jsonValue();
   await page.locator(`[id="${id}"]`).setTimeout(patience.timeout).fill(value);
 };
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const report = [];
-// looked puts pictures of a page away, and has axe look at it, in both themes and on a narrow screen.
-const looked = async (name) => {
-  for (const [look, scheme, width, height] of [['light', 'light', 1280, 800], ['dark', 'dark', 1280, 800], ['narrow', 'light', 390, 844]]) {
-    await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }, { name: 'prefers-reduced-motion', value: 'reduce' }]);
-    await page.setViewport({ width, height });
-    // By the protocol, which the policy of the page is not asked about.
-    await page.evaluate(axe);
-    const { violations, passes } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'] }));
-    assert.deepEqual(violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => n.target + ' ' + (n.failureSummary ?? '')).slice(0, 3).join('; ')}`), [], `${name}, ${look}, is not accessible`);
-    report.push(`${name}, ${look}: 0 violations of ${passes.length} rules that apply`);
-    if (shots) {
-      mkdirSync(shots, { recursive: true });
-      await page.screenshot({ path: join(shots, `${name}-${look}.webp`), type: 'webp', quality: 60 });
-    }
-  }
-  await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: 'light' }, { name: 'prefers-reduced-motion', value: 'reduce' }]);
-  await page.setViewport({ width: 1280, height: 800 });
-};
+const looked = (name) => lookedAt(page, name, shots);
 
 const definition = {
   apiVersion: 'apiextensions.k8s.io/v1', kind: 'CustomResourceDefinition', metadata: { name: 'pizzas.shop.example.com' },
@@ -341,8 +307,28 @@ const steps = {
     await call('PATCH', `${path}/pizza-042`, { spec: { cost: 6 } }, 'application/merge-patch+json');
     await press(`Undo revision ${edited}`);
     await see('It has been changed since', 'dialog');
+    await press('Copy as …');
+    await see(`kubectl annex undo pizzas.shop.example.com/pizza-042 --namespace=default --revision=${edited}`, 'dialog dialog');
+    await page.keyboard.press('Escape');
     await press('Cancel');
     assert.equal(await cost(), 6);
+  },
+  async 'a deleted object is found at its address, and restored from its history'() {
+    const pizza = '#/o/shop.example.com/v1/pizzas/default/pizza-041';
+    await call('DELETE', `${path}/pizza-041`);
+    await at(pizza);
+    await see('deleted it', '.history');
+    await looked('deleted');
+    const deleted = await page.$eval('.history li [aria-label^="Restore"]', (e) => e.getAttribute('aria-label').split(' ').at(-1));
+    assert.equal(await page.$('[aria-label^="Undo"]'), null);
+    await press(`Restore revision ${deleted}`);
+    await see('cost: 77', 'dialog .differences');
+    await page.locator('dialog button.primary').click();
+    await see('toppings', 'pre');
+    assert.equal((await call('GET', `${path}/pizza-041`)).spec.cost, (41 * 37) % 120);
+    // It is followed again.
+    await call('PATCH', `${path}/pizza-041`, { spec: { toppings: ['capers'] } }, 'application/merge-patch+json');
+    await see('capers', 'pre');
   },
   async 'a Secret is covered, and the requests are listed'() {
     await call('POST', '/api/v1/namespaces/default/secrets', { apiVersion: 'v1', kind: 'Secret', metadata: { name: 'oven' }, stringData: { word: 'open sesame' } });
@@ -370,19 +356,15 @@ try {
     } catch (error) {
       failed++;
       console.log(`FAIL  ${name}\n${error instanceof Error ? error.message : error}\n`);
-      if (shots) await page.screenshot({ path: join(shots, `failed-${failed}.png`) });
+      await pictured(page, failed, shots);
       break; // later steps go on where earlier ones ended
     }
   }
 } finally {
   await browser.close();
-  server.removeAllListeners('exit');
-  const ended = server.exitCode !== null ? undefined : new Promise((r) => server.on('exit', r));
-  server.kill('SIGINT');
-  await ended;
+  await server.stop();
   agent.destroy();
   rmSync(dir, { recursive: true, force: true });
 }
-if (shots) writeFileSync(join(shots, 'axe.txt'), report.join('\n') + '\n');
-console.log(failed ? `the short path failed` : `${Object.keys(steps).length} steps, ${report.length} looks of axe without a violation, in ${((Date.now() - all) / 1000).toFixed(0)} s`);
+console.log(failed ? `the short path failed` : `${Object.keys(steps).length} steps, ${looks()} looks of axe without a violation, in ${((Date.now() - all) / 1000).toFixed(0)} s`);
 process.exit(failed ? 1 : 0);

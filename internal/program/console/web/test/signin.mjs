@@ -1,14 +1,15 @@
 // Signing in at the console, and what becomes of a page whose sign-in ends, whose server restarts or whose network is gone,
-// in a headless Chromium. make browser runs it.
+// in a headless Chromium. make console-test runs it.
 //
 //   node signin.mjs FOLDER [folder for screenshots]
 //
 // FOLDER has the programs annex and kubectl.
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { accessible, at, byPassword, dir, field, fill, open, page, patience, press, programs, run, saved, see, shot } from './shared.mjs';
+import { begin } from './looks.mjs';
+import { accessible, at, byPassword, dir, field, fill, looked, open, page, patience, press, programs, run, saved, see } from './shared.mjs';
 
 const home = join(dir, 'signin');
 const data = join(home, 'data');
@@ -18,32 +19,16 @@ const annex = (...args) => execFileSync(join(programs, 'annex'), args, { cwd: ho
 const kubectl = (args, input) => execFileSync(join(programs, 'kubectl'), ['--kubeconfig', join(data, 'kubeconfig'), ...args], { input, encoding: 'utf8', stdio: ['pipe', 'pipe', 'pipe'] });
 
 // The server, which is started again at the same port.
-const server = { base: '', port: '0', link: '', log: '', running: undefined };
+let server = { port: '0' };
 async function start(...more) {
-  let printed = '';
-  server.running = spawn(join(programs, 'annex'), ['serve', '--data-dir', data, '--secure-port', server.port, '--login-token-lifetime', '10s', ...more], { cwd: home, env });
-  const { running } = server;
-  running.stderr.on('data', (d) => (server.log += d));
-  await new Promise((ready, reject) => {
-    running.stdout.on('data', (d) => {
-      printed += d;
-      if (printed.includes('try: ')) ready();
-    });
-    running.on('exit', (code) => reject(new Error(`annex has ended with ${code}:\n${printed}${server.log}`)));
-    setTimeout(() => reject(new Error(`annex is not ready:\n${printed}${server.log}`)), 60_000).unref();
-  });
-  server.base = printed.match(/^console: (https:\S+)\/console\/$/m)[1];
-  server.port = new URL(server.base).port;
-  server.link = printed.match(/^sign in: (https:\S+) /m)?.[1] ?? '';
-  return printed;
+  const begun = await begin(join(programs, 'annex'), ['serve', '--data-dir', data, '--secure-port', server.port, '--login-token-lifetime', '10s', ...more], { cwd: home, env });
+  server = { ...begun, port: new URL(begun.base).port, link: begun.printed().match(/^sign in: (https:\S+) /m)?.[1] ?? '' };
 }
-const stop = () => new Promise((r) => (server.running.exitCode !== null ? r() : (server.running.on('exit', r), server.running.kill('SIGINT'))));
-process.on('exit', () => server.running?.kill('SIGKILL'));
 
 const setPassword = (name) => execFileSync(join(programs, 'annex'), ['user', 'passwd', name, '--data-dir', data], { input: 'correct horse battery\n', env, stdio: ['pipe', 'pipe', 'pipe'] });
 mkdirSync(data, { recursive: true });
 setPassword('grace');
-const printed = await start('--console-link');
+await start('--console-link');
 kubectl(['create', 'clusterrole', 'reader', '--verb=get,list,watch,create,patch', '--resource=configmaps,namespaces']);
 kubectl(['create', 'clusterrolebinding', 'grace', '--clusterrole=reader', '--user=grace']);
 
@@ -66,7 +51,7 @@ const againAs = async (who) => {
 
 const steps = {
   async 'the link of the start signs the administrator in, and leaves no secret in the address'() {
-    assert.match(printed, /works once, for 5m; another: annex console --open/);
+    assert.match(server.printed(), /works once, for 5m; another: annex console --open/);
     const answers = [];
     await open('/console/licenses.txt', server);
     page.on('response', (r) => answers.push(r.url().split('#')[0]));
@@ -75,7 +60,7 @@ const steps = {
     assert.equal(await hash(), '#/');
     const secret = server.link.split('/').at(-1);
     assert.ok(secret.length > 40 && !answers.some((u) => u.includes(secret)), 'a URL of a request has the secret');
-    assert.ok(!server.log.includes(secret), 'the log has the secret');
+    assert.ok(!server.log().includes(secret), 'the log has the secret');
     assert.equal(await page.evaluate(() => document.cookie), '');
     await page.reload();
     await see('annex-admin', '.user');
@@ -84,8 +69,7 @@ const steps = {
     await open(linkOf(server.link), server);
     await see('was used before', '[role=alert]');
     await see('annex console', '[role=alert]');
-    await accessible('a refused link');
-    await shot('link-used');
+    await looked('link-used');
     // In the open tab, only the fragment changes.
     const another = annex('console', '--data-dir', data).trim();
     await at(another.slice(another.indexOf('#')));
@@ -126,8 +110,7 @@ const steps = {
   async 'a session that ends leads to the sign-in, and back to the same place'() {
     setPassword('grace'); // a new password ends the sessions of the old one
     await page.waitForSelector('dialog.again[open]', { timeout: 30_000 });
-    await accessible('the sign-in over a page');
-    await shot('ended');
+    await looked('ended');
     await againAs('grace');
     assert.equal(await hash(), maps);
     await live();
@@ -148,7 +131,7 @@ const steps = {
   async 'a quiet page is connected again after the server has restarted'() {
     await at(maps);
     await live();
-    await stop();
+    await server.stop();
     await page.waitForSelector('.live.broken', { timeout: 30_000 });
     await start();
     assert.equal(server.link, ''); // standard output is no terminal
@@ -160,7 +143,7 @@ const steps = {
     kubectl(['create', 'configmap', 'edited', '--from-literal=word=old']);
     await at('#/o/core/v1/configmaps/default/edited/edit');
     await (await field('word')).fill('typed before the restart');
-    await stop();
+    await server.stop();
     await start();
     kubectl(['annotate', 'configmap', 'edited', 'by=another']);
     await see('Others have changed metadata.annotations', 'main');
@@ -187,8 +170,7 @@ const steps = {
     await see('forbidden', '[role=alert]');
     assert.equal(await page.$('dialog.again'), null, 'withdrawn rights have signed the user out');
     await see('grace', '.user');
-    await accessible('withdrawn rights');
-    await shot('withdrawn');
+    await looked('withdrawn');
   },
   async 'administrators see the requests of the server, and why some were refused'() {
     await open(linkOf(annex('console', '--data-dir', data).trim()), server);
@@ -204,16 +186,13 @@ const steps = {
     await press('Pause');
     await see('paused');
     await accessible('the requests');
-    await shot('requests');
     await page.setViewport({ width: 390, height: 800 });
     await accessible('the requests on a narrow screen');
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'the page is wider than the screen');
-    await shot('requests-narrow');
     await page.setViewport({ width: 1280, height: 800 });
     await press('Copy as …');
     await see("kubectl get '--raw=/debug/requests?resource=configmaps&refused=true'", 'dialog');
     await accessible('the texts of a request');
-    await shot('copy-as');
     await press('Close');
     await page.reload(); // the filter is in the address
     await see('Forbidden', 'tbody');
@@ -223,7 +202,7 @@ const steps = {
     await see('Sign in');
     await page.reload();
     await see('Sign in');
-    await stop();
+    await server.stop();
   },
 };
 
