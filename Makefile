@@ -229,9 +229,11 @@ $(CONSOLE)/node_modules: $(CONSOLE)/package.json $(CONSOLE)/package-lock.json
 BROWSER := bin/browser
 
 .PHONY: console-test
-console-test: bin/kubectl ## use the console in a headless Chromium, if there is one (screenshots are in bin/browser/shots, or SHOTS)
+console-test: bin/kubectl ## use the console and the explorer in a headless Chromium, if there is one (pictures are in bin/browser/shots, or SHOTS)
 	@if command -v node npm >/dev/null; then mkdir -p $(BROWSER) && go build -o $(BROWSER)/cicd ./samples/cicd && go -C cmd/annex build -o $(CURDIR)/$(BROWSER)/annex . && go -C e2e build -o $(CURDIR)/$(BROWSER)/theatre ./cmd/theatre && \
-		cp bin/kubectl $(BROWSER)/kubectl && $(MAKE) --no-print-directory $(CONSOLE)/node_modules && for t in browser edits signin; do node $(CONSOLE)/test/$$t.mjs $(BROWSER) $(or $(SHOTS),$(BROWSER)/shots) || exit; done; node $(CONSOLE)/test/copyas.mjs && node $(CONSOLE)/test/short.mjs $(BROWSER)/annex; \
+		go -C samples/restaurant build -o $(CURDIR)/$(BROWSER)/restaurant . && cp bin/kubectl $(BROWSER)/kubectl && $(MAKE) --no-print-directory $(CONSOLE)/node_modules && node $(CONSOLE)/test/copyas.mjs && \
+		for t in browser edits signin; do node $(CONSOLE)/test/$$t.mjs $(BROWSER) $(or $(SHOTS),$(BROWSER)/shots) || exit; done && \
+		for t in short.mjs:annex explorer.mjs:restaurant; do node $(CONSOLE)/test/$${t%:*} $(BROWSER)/$${t#*:} $(or $(SHOTS),$(BROWSER)/shots) || exit; done; \
 	else echo "node or npm is not installed: the console is not tested in a browser"; fi
 
 .PHONY: console-short
@@ -247,13 +249,13 @@ console-large: ## how long 50,000 objects (OBJECTS) take to be sorted, filtered 
 	else echo "node or npm is not installed: the console is not measured"; fi
 
 .PHONY: console-pictures
-console-pictures: ## the pictures of the console's pages in docs/images/console, and axe's report, by console-short
-	$(MAKE) console-short SHOTS=docs/images/console
+console-pictures: ## the pictures of the console's pages in docs/images/console, and axe's report, by console-test
+	$(MAKE) console-test SHOTS=docs/images/console
 
 .PHONY: web-test
-web-test: ## use the explorer, and the page of samples/restaurant, in a headless Chromium, if there is one (not in CI)
-	@if command -v node npm >/dev/null; then mkdir -p $(BROWSER) && go -C samples/restaurant build -o $(CURDIR)/$(BROWSER)/restaurant . && $(MAKE) --no-print-directory $(CONSOLE)/node_modules && \
-		node $(CONSOLE)/test/explorer.mjs $(BROWSER)/restaurant $(or $(SHOTS),$(BROWSER)/shots) && cd samples/restaurant/web && npm ci --silent && npm run --silent check && npm run --silent build && node test.mjs $(CURDIR)/$(BROWSER)/restaurant; \
+web-test: ## use the page of samples/restaurant in a headless Chromium, if there is one (not in CI)
+	@if command -v node npm >/dev/null; then mkdir -p $(BROWSER) && go -C samples/restaurant build -o $(CURDIR)/$(BROWSER)/restaurant . && \
+		cd samples/restaurant/web && npm ci --silent && npm run --silent check && npm run --silent build && node test.mjs $(CURDIR)/$(BROWSER)/restaurant; \
 	else echo "node or npm is not installed: the pages are not tested in a browser"; fi
 
 .PHONY: protobuf-proof

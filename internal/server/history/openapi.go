@@ -2,9 +2,7 @@ package history
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,53 +23,25 @@ func PathOf(gv schema.GroupVersion) string {
 
 // Described returns the resources that have a Model, by version.
 func (a *API) Described() map[schema.GroupVersion][]*query.Resource {
-	all := map[schema.GroupVersion][]*query.Resource{}
-	for _, r := range a.config.Resources() {
-		if r.Model != nil {
-			all[r.GroupVersion()] = append(all[r.GroupVersion()], r)
-		}
-	}
-	return all
+	return query.Described(a.config.Resources())
 }
 
-// Document describes the history of resources of one version in OpenAPI v3. nameOf returns the name of a model's schema in
-// the document's components.
+// Document describes the history of resources of one version in OpenAPI v3, as query.Paths.Document.
 func Document(resources []*query.Resource, nameOf func(model runtime.Object) string) *spec3.OpenAPI {
-	document := &spec3.OpenAPI{Version: "3.0.0", Paths: &spec3.Paths{Paths: map[string]*spec3.Path{}}}
-	for _, r := range resources {
-		describe(document, r, nameOf(r.Model))
-	}
-	return document
+	return query.Paths(describe).Document(resources, nameOf)
 }
 
 // DocumentOfDefined is Document for resources of one version that have Schemas.
 func DocumentOfDefined(resources []*query.Resource) (*spec3.OpenAPI, error) {
-	document := &spec3.OpenAPI{
-		Version:    "3.0.0",
-		Paths:      &spec3.Paths{Paths: map[string]*spec3.Path{}},
-		Components: &spec3.Components{Schemas: map[string]*spec.Schema{}},
-	}
-	for _, r := range resources {
-		schemas, name, err := r.Schemas()
-		if err != nil {
-			return nil, fmt.Errorf("schemas of %s: %w", r.Resource, err)
-		}
-		maps.Copy(document.Components.Schemas, schemas)
-		describe(document, r, name)
-	}
-	return document, nil
+	return query.Paths(describe).DocumentOfDefined(resources)
 }
 
 // describe adds the paths of a resource whose objects have the schema called name.
 func describe(document *spec3.OpenAPI, r *query.Resource, name string) {
 	item := spec.RefSchema("#/components/schemas/" + name)
-	id := ""
-	for word := range strings.FieldsFuncSeq(r.Group+"."+r.Version+"."+r.Resource, func(c rune) bool { return c == '.' || c == '-' }) {
-		id += strings.ToUpper(word[:1]) + word[1:]
-	}
 	operation := func(verb, text string, answer *spec.Schema, parameters ...*spec3.Parameter) *spec3.Operation {
 		return &spec3.Operation{OperationProps: spec3.OperationProps{
-			Tags: []string{"history"}, Description: text, OperationId: verb + id, Parameters: parameters,
+			Tags: []string{"history"}, Description: text, OperationId: verb + r.OperationName(), Parameters: parameters,
 			Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{
 				http.StatusOK: {ResponseProps: spec3.ResponseProps{Description: "OK", Content: inJSON(answer)}},
 			}}},

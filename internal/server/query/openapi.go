@@ -14,14 +14,24 @@ import (
 	"github.com/annexapi/annex/internal/base/ordered"
 )
 
-// Described returns the versions whose resources have a Model.
-func (a *API) Described() []schema.GroupVersion {
-	var all []schema.GroupVersion
-	seen := map[schema.GroupVersion]bool{}
-	for _, r := range a.config.Resources() {
-		if gv := r.GroupVersion(); r.Model != nil && !seen[gv] {
-			seen[gv] = true
-			all = append(all, gv)
+// Described returns, by version, the resources that have a Model.
+func (a *API) Described() map[schema.GroupVersion][]*Resource { return Described(a.config.Resources()) }
+
+// Described returns, by version, the resources that have a Model.
+func Described(resources []*Resource) map[schema.GroupVersion][]*Resource {
+	return byVersion(resources, func(r *Resource) bool { return r.Model != nil })
+}
+
+// Defined returns, by version, the resources that have Schemas.
+func (a *API) Defined() map[schema.GroupVersion][]*Resource {
+	return byVersion(a.config.Resources(), func(r *Resource) bool { return r.Model == nil && r.Schemas != nil })
+}
+
+func byVersion(resources []*Resource, wanted func(*Resource) bool) map[schema.GroupVersion][]*Resource {
+	all := map[schema.GroupVersion][]*Resource{}
+	for _, r := range resources {
+		if wanted(r) {
+			all[r.GroupVersion()] = append(all[r.GroupVersion()], r)
 		}
 	}
 	return all
@@ -36,30 +46,31 @@ func (a *API) PathOf(gv schema.GroupVersion) string {
 	return a.config.Prefix + "/" + group + "/" + gv.Version
 }
 
-// Models returns the objects of a version that its document refers to.
-func (a *API) Models(gv schema.GroupVersion) []runtime.Object {
-	var all []runtime.Object
-	for _, r := range a.config.Resources() {
-		if r.GroupVersion() == gv && r.Model != nil {
-			all = append(all, r.Model)
-		}
-	}
-	return all
+// Document describes the queries of resources of one version in OpenAPI v3, as Paths.Document.
+func (a *API) Document(resources []*Resource, nameOf func(model runtime.Object) string) *spec3.OpenAPI {
+	return Paths(a.describePaths).Document(resources, nameOf)
 }
 
-// Defined returns, by version, the resources that have Schemas.
-func (a *API) Defined() map[schema.GroupVersion][]*Resource {
-	all := map[schema.GroupVersion][]*Resource{}
-	for _, r := range a.config.Resources() {
-		if r.Model == nil && r.Schemas != nil {
-			all[r.GroupVersion()] = append(all[r.GroupVersion()], r)
-		}
-	}
-	return all
-}
-
-// DocumentOfDefined describes the queries of resources of a version that have Schemas.
+// DocumentOfDefined describes the queries of resources of one version that have Schemas.
 func (a *API) DocumentOfDefined(resources []*Resource) (*spec3.OpenAPI, error) {
+	return Paths(a.describePaths).DocumentOfDefined(resources)
+}
+
+// Paths adds the paths of a resource to a document. The schema of its objects is called name.
+type Paths func(document *spec3.OpenAPI, r *Resource, name string)
+
+// Document returns a document of resources of one version that have a Model. nameOf returns the name of a model's schema in
+// the document's components, which the caller adds.
+func (add Paths) Document(resources []*Resource, nameOf func(model runtime.Object) string) *spec3.OpenAPI {
+	document := &spec3.OpenAPI{Version: "3.0.0", Paths: &spec3.Paths{Paths: map[string]*spec3.Path{}}}
+	for _, r := range resources {
+		add(document, r, nameOf(r.Model))
+	}
+	return document
+}
+
+// DocumentOfDefined returns a document of resources of one version that have Schemas, which it contains.
+func (add Paths) DocumentOfDefined(resources []*Resource) (*spec3.OpenAPI, error) {
 	document := &spec3.OpenAPI{
 		Version:    "3.0.0",
 		Paths:      &spec3.Paths{Paths: map[string]*spec3.Path{}},
@@ -71,21 +82,9 @@ func (a *API) DocumentOfDefined(resources []*Resource) (*spec3.OpenAPI, error) {
 			return nil, fmt.Errorf("schemas of %s: %w", r.Resource, err)
 		}
 		maps.Copy(document.Components.Schemas, schemas)
-		a.describePaths(document, r, name)
+		add(document, r, name)
 	}
 	return document, nil
-}
-
-// Document describes the queries of a version in OpenAPI v3. nameOf returns the name of a model's schema in the
-// document's components.
-func (a *API) Document(gv schema.GroupVersion, nameOf func(model runtime.Object) string) *spec3.OpenAPI {
-	document := &spec3.OpenAPI{Version: "3.0.0", Paths: &spec3.Paths{Paths: map[string]*spec3.Path{}}}
-	for _, r := range a.config.Resources() {
-		if r.GroupVersion() == gv && r.Model != nil {
-			a.describePaths(document, r, nameOf(r.Model))
-		}
-	}
-	return document
 }
 
 // describePaths adds the paths of a resource whose objects have the schema called name.
@@ -119,15 +118,16 @@ func (r *Resource) operation(item *spec.Schema) *spec3.Operation {
 	return &spec3.Operation{OperationProps: spec3.OperationProps{
 		Tags:        []string{"query"},
 		Description: text,
-		OperationId: "query" + operationName(r.Group) + operationName(r.Version) + operationName(r.Resource),
+		OperationId: "query" + r.OperationName(),
 		Parameters:  r.parameters(),
 		Responses:   &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{http.StatusOK: answer}}},
 	}}
 }
 
-func operationName(part string) string {
+// OperationName returns the end of the identifiers of the resource's operations.
+func (r *Resource) OperationName() string {
 	var name strings.Builder
-	for word := range strings.FieldsFuncSeq(part, func(c rune) bool { return c == '.' || c == '-' }) {
+	for word := range strings.FieldsFuncSeq(r.Group+"."+r.Version+"."+r.Resource, func(c rune) bool { return c == '.' || c == '-' }) {
 		name.WriteString(strings.ToUpper(word[:1]) + word[1:])
 	}
 	return name.String()

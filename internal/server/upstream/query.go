@@ -39,29 +39,26 @@ func queryPaths(queries *query.API) []Handler {
 	return all
 }
 
-// queriedResources is a resolver that gives queries the request info of the lists and watches that they run.
-type queriedResources struct {
+// resolverWith is a resolver that has request infos completed which are not of a resource: a query, or a request of the
+// history, gets the request info of the lists, watches, reads and writes that it stands for.
+type resolverWith struct {
 	request.RequestInfoResolver
-	queries *query.API
+	complete func(*http.Request, *request.RequestInfo)
 }
 
-func (q queriedResources) NewRequestInfo(r *http.Request) (*request.RequestInfo, error) {
-	info, err := q.RequestInfoResolver.NewRequestInfo(r)
+// NewRequestInfo implements request.RequestInfoResolver.
+func (w resolverWith) NewRequestInfo(r *http.Request) (*request.RequestInfo, error) {
+	info, err := w.RequestInfoResolver.NewRequestInfo(r)
 	if err == nil && !info.IsResourceRequest {
-		q.queries.RequestInfo(r, info)
+		w.complete(r, info)
 	}
 	return info, err
 }
 
-// withQueries answers queries by means of the lists and watches that next answers. The filters in front have treated
-// the query like such a list or watch.
-func withQueries(next http.Handler, queries *query.API, documents *queryDocuments, c *server.Config) http.Handler {
-	answered := queries.Wrap(next)
+// answeredBy passes the requests that answers takes to answered, which asks the handler that it wraps, and others to next.
+func answeredBy(answered http.Handler, answers func(*http.Request) bool, next http.Handler, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/openapi/v3") {
-			documents.update()
-		}
-		if !queries.Answers(r) {
+		if !answers(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -69,8 +66,20 @@ func withQueries(next http.Handler, queries *query.API, documents *queryDocument
 			answerError(w, r, err, c)
 			return
 		}
-		// The response of next is read while it is written, so next must not leave any of it to run afterwards.
+		// The response of the wrapped handler is read while it is written: none of it may be left to run afterwards.
 		answered.ServeHTTP(w, r.WithContext(push.WithoutRest(r.Context())))
+	})
+}
+
+// withQueries answers queries by means of the lists and watches that next answers. The filters in front have treated
+// the query like such a list or watch.
+func withQueries(next http.Handler, queries *query.API, documents *queryDocuments, c *server.Config) http.Handler {
+	answered := answeredBy(queries.Wrap(next), queries.Answers, next, c)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/openapi/v3") {
+			documents.update()
+		}
+		answered.ServeHTTP(w, r)
 	})
 }
 
@@ -136,12 +145,20 @@ func (q *queryDocuments) pathOf(gv schema.GroupVersion) string {
 	return strings.Trim(q.queries.PathOf(gv), "/")
 }
 
-// describeQueries adds an OpenAPI v3 document for each of the server's own versions that can be queried, with the
-// schemas that the documents of its objects have.
-func describeQueries(set documentSet, queries *query.API, builder *openAPIv3Builder) {
-	for _, gv := range queries.Described() {
-		document := func(nameOf func(runtime.Object) string) *spec3.OpenAPI { return queries.Document(gv, nameOf) }
-		set.set(strings.Trim(queries.PathOf(gv), "/"), builder.documentWith(queries.Models(gv), document))
+// describeOwn adds, for each of the server's own versions, the OpenAPI v3 document that document makes, with the schemas that
+// the documents of its objects have.
+func describeOwn(
+	set documentSet, builder *openAPIv3Builder, versions map[schema.GroupVersion][]*query.Resource, pathOf func(schema.GroupVersion) string,
+	document func(resources []*query.Resource, nameOf func(runtime.Object) string) *spec3.OpenAPI,
+) {
+	for gv, resources := range versions {
+		var models []runtime.Object
+		for _, r := range resources {
+			models = append(models, r.Model)
+		}
+		set.set(strings.Trim(pathOf(gv), "/"), builder.documentWith(models, func(nameOf func(runtime.Object) string) *spec3.OpenAPI {
+			return document(resources, nameOf)
+		}))
 	}
 }
 

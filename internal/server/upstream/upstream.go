@@ -217,10 +217,10 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	if queries != nil {
-		config.RequestInfoResolver = queriedResources{resolver(config), queries}
+		config.RequestInfoResolver = resolverWith{resolver(config), queries.RequestInfo}
 	}
 	if past != nil {
-		config.RequestInfoResolver = pastResources{resolver(config), past}
+		config.RequestInfoResolver = resolverWith{resolver(config), past.RequestInfo}
 	}
 	standing := newStanding(c)
 	later := newLaterRoutes(config.Serializer)
@@ -268,11 +268,11 @@ func New(c Config) (*Server, error) {
 	}
 	described := documentsOf(generic.OpenAPIV3VersionedService, c.Handlers, completed.OpenAPIV3Config)
 	if queries != nil {
-		describeQueries(described, queries, builder)
+		describeOwn(described, builder, queries.Described(), queries.PathOf, queries.Document)
 		documents.serve(described, completed.OpenAPIV3Config)
 	}
 	if past != nil {
-		describeHistory(described, past, builder)
+		describeOwn(described, builder, past.Described(), history.PathOf, history.Document)
 	}
 	if c.Aggregation != nil {
 		c.Aggregation.Join(generic.DiscoveryGroupManager, generic.AggregatedDiscoveryGroupManager, generic.Serializer)

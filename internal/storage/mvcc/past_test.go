@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/annexapi/annex/internal/storage/mvcc"
 	"github.com/annexapi/annex/store"
@@ -32,6 +33,21 @@ var shelves = map[string]func(dir string) (journal.Journal, error){
 	},
 	"files":  func(dir string) (journal.Journal, error) { return files.Open(filepath.Join(dir, "f"), files.Options{}) },
 	"memory": func(string) (journal.Journal, error) { return memory.New(), nil },
+}
+
+// openKeeping opens a core in memory, closed at the end of the test, with pods whose history is kept.
+func openKeeping(t *testing.T, clock *clocktesting.FakeClock, keep store.Retention) (*mvcc.Core, store.Historian) {
+	t.Helper()
+	core, err := mvcc.Open(t.Context(), memory.New(), mvcc.Options{Clock: clock, History: idleHistory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := core.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return core, keeping(t, core, keep)
 }
 
 // keeping opens the pods of a core, and keeps their history.
@@ -227,12 +243,7 @@ func TestHistory_kept_survivesCompactionAndRestart(t *testing.T) {
 func TestHistory_kept_byNumber(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	core, err := mvcc.Open(t.Context(), memory.New(), mvcc.Options{Clock: clock, History: idleHistory})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer core.Close()
-	pods := keeping(t, core, store.Retention{Revisions: 2})
+	core, pods := openKeeping(t, clock, store.Retention{Revisions: 2})
 	create(t, pods, "a") // revision 2
 	create(t, pods, "b")
 	for i := range 5 { // the last one is revision 8
@@ -273,12 +284,7 @@ func TestHistory_kept_byNumber(t *testing.T) {
 func TestHistory_kept_byAgeAndBytes(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	core, err := mvcc.Open(t.Context(), memory.New(), mvcc.Options{Clock: clock, History: idleHistory})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer core.Close()
-	pods := keeping(t, core, store.Retention{Age: time.Hour})
+	core, pods := openKeeping(t, clock, store.Retention{Age: time.Hour})
 	create(t, pods, "a") // revision 2
 	annotate(t, pods, "a", "one")
 	clock.Step(45 * time.Minute)
@@ -486,12 +492,7 @@ func TestHistory_kept_fullDisk_movesLater(t *testing.T) {
 func TestHistory_kept_expiresOneByOne(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	core, err := mvcc.Open(t.Context(), memory.New(), mvcc.Options{Clock: clock, History: idleHistory})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer core.Close()
-	pods := keeping(t, core, store.Retention{Age: time.Hour})
+	core, pods := openKeeping(t, clock, store.Retention{Age: time.Hour})
 	create(t, pods, "a") // revision 2
 	for i := range 4 {
 		clock.Step(10 * time.Minute)
@@ -548,12 +549,7 @@ func TestHistory_kept_againAfterAPause_isCompleteSinceThen(t *testing.T) {
 func TestHistory_kept_listsThePast(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	core, err := mvcc.Open(t.Context(), memory.New(), mvcc.Options{Clock: clock, History: idleHistory})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer core.Close()
-	pods := keeping(t, core, store.Retention{Age: time.Hour})
+	core, pods := openKeeping(t, clock, store.Retention{Age: time.Hour})
 	names := func(at store.Point) string {
 		t.Helper()
 		list := &example.PodList{}

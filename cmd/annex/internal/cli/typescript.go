@@ -165,29 +165,16 @@ func joined(get func(path string) ([]byte, error)) ([]byte, error) {
 	return document.Text()
 }
 
+// getter is apidocument.Reader with a hint for callers whom the server does not let read.
 func getter(ctx context.Context, client *http.Client, base string) func(path string) ([]byte, error) {
+	read := apidocument.Reader(ctx, client, base)
 	return func(path string) ([]byte, error) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
-		if err != nil {
-			return nil, err
+		body, err := read(path)
+		var refused *apidocument.StatusError
+		if errors.As(err, &refused) && (refused.Code == http.StatusUnauthorized || refused.Code == http.StatusForbidden) {
+			return nil, fmt.Errorf("%s: %s: set --from to a kubeconfig of a user who may read it", refused.URL, refused.Status)
 		}
-		request.Header.Set("Accept", "application/json")
-		response, err := client.Do(request)
-		if err != nil {
-			return nil, err
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", path, err)
-		}
-		switch response.StatusCode {
-		case http.StatusOK:
-			return body, nil
-		case http.StatusUnauthorized, http.StatusForbidden:
-			return nil, fmt.Errorf("%s%s: %s: set --from to a kubeconfig of a user who may read it", base, path, response.Status)
-		}
-		return nil, fmt.Errorf("%s%s: %s: %.200s", base, path, response.Status, bytes.TrimSpace(body))
+		return body, err
 	}
 }
 

@@ -15,7 +15,7 @@ type groupVersion struct {
 
 func (gv *groupVersion) apiVersion() string { return strings.TrimPrefix(gv.group+"/"+gv.version, "/") }
 
-// resource is a resource of a group version, with what its server does for it.
+// resource is a resource of a group version, with the requests that its server answers.
 type resource struct {
 	name, kind string
 	namespaced bool
