@@ -3,7 +3,7 @@
 import { type ComponentChildren } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import { Action } from './action';
-import { events as watch, get, type Obj, pause, reasonOf, Refused, request, type Resource } from './api';
+import { events as watch, get, type Obj, pause, reasonOf, Refused, request, type Resource, untilOnline } from './api';
 import type { Described } from './copyas';
 import { CopyAs } from './copymenu';
 import { actions, apiVersion, execOf, type Kind, logsOf, pathOf, readable } from './discovery';
@@ -48,13 +48,17 @@ function useObject(kind: Kind, namespace: string, name: string): { object?: Reso
           }
         } catch (failure) {
           if (signal.aborted) return;
-          if (failure instanceof Refused && failure.code === 404 && seen) return setGone(true);
-          // Who may get and not watch sees what was there.
-          if (failure instanceof Refused && failure.code === 403 && seen) return;
-          setError(failure);
-          if (failure instanceof Refused && failure.code < 500 && failure.code !== 410) return;
+          const code = failure instanceof Refused ? failure.code : 0;
+          if (code === 404 && seen) return setGone(true);
+          // The next request finds out whether the session gives another token.
+          if (code === 401 && (failure as Refused).midway) continue;
+          // Who may get and not watch sees the object as it is now and then.
+          const refused = [400, 403, 404, 405, 406].includes(code);
+          if (!refused || !seen) setError(failure);
+          if (code === 401) return;
+          if (refused) await pause(10_000, signal);
         }
-        await pause(1000, signal);
+        await untilOnline(1000, signal);
       }
     },
     [kind, namespace, name, round],
@@ -137,7 +141,7 @@ export function ObjectView({ kind, namespace, name, tab }: { kind: Kind; namespa
         {gone && <span class="tone bad">deleted</span>}
         {!gone && m.deletionTimestamp && <span class="tone open">terminating</span>}
         <span class="gap" />
-        <CopyAs describe={() => describe(current)} />
+        {current !== 'exec' && <CopyAs describe={() => describe(current)} />}
         {!gone && actions(kind).map((s) => <ActionButton key={s.name} kind={kind} namespace={namespace} name={name} sub={s.name} act={act} />)}
         {mayDelete && !gone && (
           <button type="button" class="danger" onClick={() => setDeleting(true)}>

@@ -150,10 +150,20 @@ function Queried({ kind, namespace, place, fields }: { kind: Kind; namespace: st
   const filtered = conditionsOf(state).size > 0;
   // Words are in the address only when nothing has been typed for a moment.
   const [typed, setTyped] = useState(state.words);
-  useEffect(() => setTyped(state.words), [state.words]);
+  const sent = useRef(state.words);
+  // Words of the address replace the typed ones only if another has put them there: while these were on their way to the
+  // address, more may have been typed.
+  useEffect(() => {
+    if (state.words === sent.current) return;
+    sent.current = state.words;
+    setTyped(state.words);
+  }, [state.words]);
   useEffect(() => {
     if (typed === state.words) return;
-    const timer = setTimeout(() => change({ words: typed }, true), 150);
+    const timer = setTimeout(() => {
+      sent.current = typed;
+      change({ words: typed }, true);
+    }, 150);
     return () => clearTimeout(timer);
   }, [typed, key]);
   const sortBy = (by: string) => change(state.sortBy === by ? (state.ascending ? { ascending: false } : { sortBy: '', ascending: true }) : { sortBy: by, ascending: true });

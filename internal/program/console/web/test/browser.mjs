@@ -252,7 +252,6 @@ const steps = {
     await page.locator('.opblock-tag').click();
     await see('/apis/autobusi.group.cicd/v1alpha/namespaces/{namespace}/jenkinsservices', '#swagger');
     await page.locator('#operations-autobusiGroupCicd_v1alpha-listAutobusiGroupCicdV1alphaJenkinsServiceForAllNamespaces .opblock-summary-control, .opblock-get .opblock-summary-control').click();
-    await page.locator('.try-out__btn').click();
     await page.locator('.execute').click();
     await page.waitForFunction(() => document.querySelector('.live-responses-table tbody .response-col_status')?.innerText.startsWith('200'), patience);
   },

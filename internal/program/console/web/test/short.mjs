@@ -125,6 +125,11 @@ const steps = {
     await hash('page=2');
     await fill('Filter pizzas', 'tuna');
     await see('30 objects');
+    await clear();
+    // As fast as the address takes the words.
+    await page.type('input.words', 'pizza-01 basil', { delay: 160 });
+    assert.equal(await page.$eval('input.words', (e) => e.value), 'pizza-01 basil');
+    await see('2 objects');
     await fill('Filter pizzas', 'team=red');
     await see('60 objects');
     await clear();

@@ -161,7 +161,7 @@ const steps = {
     kubectl(['create', 'configmap', missed]);
     await new Promise((r) => setTimeout(r, Number(process.env.CUT ?? 60_000)));
     await offline(false);
-    await page.waitForFunction((t) => document.querySelector('tbody').textContent.includes(t), { timeout: 20_000 }, missed);
+    await page.waitForFunction((t) => document.querySelector('tbody')?.textContent.includes(t), { timeout: 20_000 }, missed);
     await live();
     await shown();
   },
