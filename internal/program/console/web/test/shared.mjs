@@ -39,7 +39,7 @@ export const unharmed = async () => {
 };
 
 export const browser = await looks.launch();
-export const patience = { timeout: 15_000 };
+export const patience = { timeout: 60_000 };
 export const wrong = []; // what a browser complains of, of all pages
 export let page;
 export let base = ''; // of the server whose page is open
