@@ -71,7 +71,8 @@ func (b *bench) check(stdout io.Writer) error {
 	b.loadAfter = load()
 	fmt.Fprint(stdout, b.checkHead())
 	if from != b.machine.processor {
-		fmt.Fprintf(stdout, "The figures are from another processor (%s), where ratios differ: compare with those of your base, by UPDATE=1 there.\n\n", from)
+		fmt.Fprintf(stdout, "The figures are from another processor (%s), where ratios differ: compare with those of your base, by "+
+			"UPDATE=1 there.\n\n", from)
 	}
 	if busy, _ := strconv.ParseFloat(b.loadBefore, 64); busy > float64(b.machine.processors) {
 		fmt.Fprintf(stdout, "Other programs use the machine (load %s on %d processors): ratios of runs differ by 20 %% then.\n\n",
@@ -87,7 +88,8 @@ func (b *bench) check(stdout io.Writer) error {
 		return errors.New("not all could be measured: " + strings.Join(b.failures, "; "))
 	}
 	if slower := b.slower(committed); len(slower) > 0 {
-		return fmt.Errorf("slower by more than %.0f %% than %s, in the medians of all rounds: %s; if that is meant, UPDATE=1 writes the new figures",
+		return fmt.Errorf("slower by more than %.0f %% than %s, in the medians of all rounds: %s; if that is meant, UPDATE=1 writes "+
+			"the new figures",
 			100*(checkFails-1), b.settings.check, strings.Join(slower, ", "))
 	}
 	return nil
@@ -148,7 +150,8 @@ func (b *bench) writeChecked(stdout io.Writer) error {
 	}
 	b.loadAfter = load()
 	var file bytes.Buffer
-	fmt.Fprintf(&file, "# Processor time of the sample for each request, as a multiple of the bare server's for the same, in the same run. Written by\n"+
+	fmt.Fprintf(&file, "# Processor time of the sample for each request, as a multiple of the bare server's for the same, in the "+
+		"same run. Written by\n"+
 		"# UPDATE=1 make bench-check, which measures both.\n# %s%s%s\n",
 		strings.TrimSuffix(b.checkHead(), "\n\n"), "\n", checkProcessor+b.machine.processor)
 	for _, c := range checkCells() {

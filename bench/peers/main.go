@@ -98,7 +98,8 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 		"",
 		"file for a profile of all kinds of requests, as go build takes it; it comes with the part "+partProfiles,
 	)
-	flags.StringVar(&s.check, "check", "", "file of figures to compare the processor time of requests with, in five minutes; nothing else is measured")
+	flags.StringVar(&s.check, "check", "", "file of figures to compare the processor time of requests with, in five minutes; "+
+		"nothing else is measured")
 	flags.BoolVar(&s.update, "update", false, "with -check, write the figures to the file")
 	flags.DurationVar(
 		&s.churn,

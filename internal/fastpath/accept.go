@@ -19,7 +19,8 @@ type mediaChoice struct {
 	watch               bool // the value is usual for watches alone
 }
 
-// accepts lists all values of the Accept header that are not left to upstream's negotiation. Client libraries and kubectl send these. FuzzAccept compares the table with upstream.
+// accepts lists all values of the Accept header that are not left to upstream's negotiation. Client libraries and kubectl send
+// these. FuzzAccept compares the table with upstream.
 var accepts = map[string]mediaChoice{
 	"":                                {preferred: JSON},
 	"*/*":                             {preferred: JSON},

@@ -38,7 +38,8 @@ func validatingPolicies() *define.Kind {
 			validateStatus: func(p, _ *validatingPolicy) field.ErrorList { return validatePolicyStatus(&p.Status) },
 		},
 		policyColumns(
-			column("Validations", "Validations indicates the number of validation rules defined in this configuration", func(p *validatingPolicy) any {
+			column("Validations", "Validations indicates the number of validation rules defined in this "+
+				"configuration", func(p *validatingPolicy) any {
 				return len(p.Spec.Validations)
 			}),
 			func(p *validatingPolicy) *admissionregistrationv1.ParamKind { return p.Spec.ParamKind },

@@ -19,19 +19,31 @@ func object(t *testing.T, text string) map[string]any {
 
 func TestChanges(t *testing.T) {
 	for name, test := range map[string]struct{ from, to, want string }{
-		"nothing":               {`{"a":1}`, `{"a":1}`, `[]`},
-		"a field":               {`{"spec":{"a":1,"b":2}}`, `{"spec":{"a":3,"b":2}}`, `[{"path":"spec.a","from":1,"to":3}]`},
-		"a field that is new":   {`{"spec":{}}`, `{"spec":{"a":{"b":1}}}`, `[{"path":"spec.a","to":{"b":1}}]`},
-		"a field that is gone":  {`{"spec":{"a":null}}`, `{"spec":{}}`, `[{"path":"spec.a"}]`},
-		"another type":          {`{"spec":{"a":[1]}}`, `{"spec":{"a":{"b":1}}}`, `[{"path":"spec.a","from":[1],"to":{"b":1}}]`},
-		"a key to be quoted":    {`{"metadata":{"labels":{"a.b/c":"1"}}}`, `{"metadata":{"labels":{"a.b/c":"2"}}}`, `[{"path":"metadata.labels[\"a.b/c\"]","from":"1","to":"2"}]`},
-		"the server's metadata": {`{"metadata":{"resourceVersion":"1","generation":1,"managedFields":[1]}}`, `{"metadata":{"resourceVersion":"2","generation":2}}`, `[]`},
+		"nothing":              {`{"a":1}`, `{"a":1}`, `[]`},
+		"a field":              {`{"spec":{"a":1,"b":2}}`, `{"spec":{"a":3,"b":2}}`, `[{"path":"spec.a","from":1,"to":3}]`},
+		"a field that is new":  {`{"spec":{}}`, `{"spec":{"a":{"b":1}}}`, `[{"path":"spec.a","to":{"b":1}}]`},
+		"a field that is gone": {`{"spec":{"a":null}}`, `{"spec":{}}`, `[{"path":"spec.a"}]`},
+		"another type":         {`{"spec":{"a":[1]}}`, `{"spec":{"a":{"b":1}}}`, `[{"path":"spec.a","from":[1],"to":{"b":1}}]`},
+		"a key to be quoted": {
+			`{"metadata":{"labels":{"a.b/c":"1"}}}`, `{"metadata":{"labels":{"a.b/c":"2"}}}`,
+			`[{"path":"metadata.labels[\"a.b/c\"]","from":"1","to":"2"}]`,
+		},
+		"the server's metadata": {
+			`{"metadata":{"resourceVersion":"1","generation":1,"managedFields":[1]}}`, `{"metadata":{"resourceVersion":"2","generation":2}}`,
+			`[]`,
+		},
 		"items in another order": {
 			`{"c":[{"name":"a","v":1},{"name":"b","v":1}]}`, `{"c":[{"name":"b","v":2},{"name":"a","v":1}]}`,
 			`[{"path":"c[name=\"b\"].v","from":1,"to":2}]`,
 		},
-		"an item that is new":        {`{"c":[{"name":"a"}]}`, `{"c":[{"name":"b"},{"name":"a"}]}`, `[{"path":"c[name=\"b\"]","to":{"name":"b"}}]`},
-		"items that share a name":    {`{"c":[{"name":"a"},{"name":"a"}]}`, `{"c":[{"name":"a"}]}`, `[{"path":"c","from":[{"name":"a"},{"name":"a"}],"to":[{"name":"a"}]}]`},
+		"an item that is new": {
+			`{"c":[{"name":"a"}]}`, `{"c":[{"name":"b"},{"name":"a"}]}`,
+			`[{"path":"c[name=\"b\"]","to":{"name":"b"}}]`,
+		},
+		"items that share a name": {
+			`{"c":[{"name":"a"},{"name":"a"}]}`, `{"c":[{"name":"a"}]}`,
+			`[{"path":"c","from":[{"name":"a"},{"name":"a"}],"to":[{"name":"a"}]}]`,
+		},
 		"values at their places":     {`{"c":[1,2]}`, `{"c":[1,3]}`, `[{"path":"c[1]","from":2,"to":3}]`},
 		"lists of different lengths": {`{"c":[1,2]}`, `{"c":[2]}`, `[{"path":"c","from":[1,2],"to":[2]}]`},
 	} {
