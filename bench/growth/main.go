@@ -1,4 +1,4 @@
-// Command growth measures how the processor time of requests grows with what a server holds: objects, kinds, namespaces,
+// Command growth measures how the processor time of requests grows with the content of a server: objects, kinds, namespaces,
 // bindings of roles, and policies. It writes a page with a curve for each.
 //
 //	go run ./growth -out ../docs/benchmarks    # the whole, as committed
@@ -165,7 +165,7 @@ type bench struct {
 	began    time.Time
 }
 
-// curve is what was measured of an axis.
+// curve has the figures of an axis.
 type curve struct {
 	axis axis
 
@@ -339,7 +339,7 @@ func (s *step) end() {
 	_ = s.command.Wait() // its objects are not read again, or by another process that would fail
 }
 
-// restart starts a server on the objects of a step, and returns what it takes until the first page of a list.
+// restart starts a server on the objects of a step, and returns the time and the memory until the first page of a list.
 func (b *bench) restart(ctx context.Context, of *step, n int) (started, error) {
 	s, began := &step{dir: of.dir}, time.Now()
 	if err := s.run(ctx, b.progress, fmt.Sprintf("%s %d %s", restarted, n, s.dir)); err != nil {

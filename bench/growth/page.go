@@ -20,7 +20,7 @@ the values of every round.
 The processor time of a request, as a server holds more of one thing. A server is a process with stock settings, the embedded
 storage, all writes synced, and objects of a kilobyte. Requests go to its handler, with all filters, %d at once and without TLS.
 The servers of a picture run at the same time and are measured in turn, %d requests at a time; figures are medians of all rounds.
-A curve is flat if it ends within %.0f %% of its begin, which the grey band shows. In bold is what is not flat.
+A curve is flat if it ends within %.0f %% of its begin, which the grey band shows. Curves that are not flat are in bold.
 
 `, workers, each, 100*(flat-1))
 	for _, c := range curves {

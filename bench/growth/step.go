@@ -55,8 +55,8 @@ type server struct {
 	changes int
 }
 
-// serveStep runs the server of a step. It writes its resident memory once it is filled, and then answers each line with
-// what was measured.
+// serveStep runs the server of a step. It writes its resident memory once it is filled, and then a measurement for each
+// line of the input.
 func serveStep(ctx context.Context, what string, in io.Reader, out io.Writer) error {
 	klog.SetLogger(logr.Discard())
 	var name, dir string
@@ -213,7 +213,7 @@ func (s *server) object(name string, i int, pick bool) []byte {
 		s.version, s.kind, name, label, i, note)
 }
 
-// fill makes what the axis has n of, and the objects of the requests.
+// fill makes the n things of the axis, and the objects of the requests.
 func (s *server) fill(axis string, n int) error {
 	switch axis {
 	case restarted:

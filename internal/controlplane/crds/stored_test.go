@@ -26,7 +26,7 @@ import (
 	"github.com/annexapi/annex/internal/storage/custom"
 )
 
-// capturing gives upstream a codec to build on, and records what it builds by the version of the objects.
+// capturing gives upstream a codec to build on, and records the codecs built on it by the version of the objects.
 type capturing struct {
 	base  runtime.Codec
 	built map[string]runtime.Codec

@@ -114,7 +114,7 @@ type body struct{ *bytes.Reader }
 
 func (body) Close() error { return nil }
 
-// request makes a request without what a client or a connection would allocate for it.
+// request makes a request without the allocations of a client or a connection.
 func request(ctx context.Context, method, path, contentType string, content []byte) *http.Request {
 	target, err := url.Parse(path)
 	if err != nil {
