@@ -59,7 +59,7 @@ type attempt struct {
 
 	// The fields below belong to keep.
 	stored  *operationv1.Operation
-	renewed time.Time // start of the last successful write
+	renewed time.Time // RenewTime of the last successful write
 }
 
 func newAttempt(r *Runner, op *operationv1.Operation, call *define.Call) *attempt {
@@ -226,6 +226,7 @@ func (a *attempt) write(ctx context.Context, urgent bool) bool {
 	})
 	switch {
 	case err == nil:
+		a.renewed = now
 		return true
 	case errors.Is(err, errLost), errors.Is(err, errGone):
 		a.cancel(err)
@@ -245,12 +246,11 @@ func (a *attempt) update(ctx context.Context, within time.Duration, change func(
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
 	for {
-		began := a.runner.config.Clock.Now()
 		next := a.stored.DeepCopy()
 		change(next)
 		stored, err := a.runner.config.Client.UpdateStatus(ctx, next)
 		if err == nil {
-			a.stored, a.renewed = stored, began
+			a.stored = stored
 			return nil
 		}
 		if apierrors.IsConflict(err) {

@@ -44,7 +44,8 @@ type replica struct {
 	mu     sync.Mutex
 	cut    bool      // set while disconnected
 	failed int       // number of requests that failed while disconnected
-	hangs  time.Time // latest end of the last failed write, by the replica's clock at its start
+	tried  time.Time // start of the last failed write
+	hangs  time.Time // its latest end, by the replica's clock at its start
 	events chan func()
 }
 
@@ -154,7 +155,8 @@ func (r *replica) UpdateStatus(ctx context.Context, op *operationv1.Operation) (
 	if err := r.connected(); err != nil {
 		if deadline, ok := ctx.Deadline(); ok && op.Status.RenewTime != nil {
 			r.mu.Lock()
-			r.hangs = op.Status.RenewTime.Add(time.Until(deadline))
+			r.tried = op.Status.RenewTime.Time
+			r.hangs = r.tried.Add(time.Until(deadline))
 			r.mu.Unlock()
 		}
 		return nil, err
