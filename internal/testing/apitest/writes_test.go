@@ -42,8 +42,8 @@ var (
 	generated = regexp.MustCompile(`made-[a-z0-9]{5}`)
 	reasons   = regexp.MustCompile(`"causes":\[\{.*?\}\]`)
 	conflicts = regexp.MustCompile(`"message":"(?:Apply failed with|failed to create typed) (?:[^"\\]|\\.)*`)
-	ages      = regexp.MustCompile(`"\d+[smh]"`)
-	prefixes  = regexp.MustCompile(`Key: /test/[0-9a-f]+`) // of tests that share a storage
+	ages      = regexp.MustCompile(`(?m)"(?:\d+[smh])+"|- (?:\d+[smh])+$`) // in tables as JSON and as YAML
+	prefixes  = regexp.MustCompile(`Key: /test/[0-9a-f]+`)                 // of tests that share a storage
 )
 
 // readable returns the body of a response as JSON, if it is compressed or protobuf.
