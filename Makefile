@@ -9,6 +9,8 @@ GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 TESTED := . cmd/annex cmd/kubectl-annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant samples/devops workloads release docs/site e2e/attack
 BESIDE := e2e store/etcd/etcdtest bench
 MODULES := $(TESTED) $(BESIDE)
+# A compiler needs a minute for SQLite, which is one package, and only this sample uses it.
+LINTED := $(filter-out samples/sqltable,$(TESTED))
 # The packages of modules of the workspace, for one command: packages that several need are loaded once, and no processor waits
 # for the last package of a module.
 packages = ./... $(patsubst %,./%/...,$(filter-out .,$(1)))
@@ -25,10 +27,11 @@ help: ## list the targets
 
 # Tests as go test prints them. Up to three that fail are run once more, each alone: those that pass then are defects too
 # (docs/maintaining/flaky.md), are named at the end, and written to the file FLAKY if that is set. A data race is never tried again.
-# The linker leaves out what only debuggers read, which takes it half of its time.
+# The linker leaves out what only debuggers read, which takes it half of its time. Tests of servers wait more than they compute:
+# four at a time leave no processor idle.
 tested = ( reruns=$$(mktemp) && trap 'rm -f "$$reruns"' EXIT && go run $(GOTESTSUM) --format standard-quiet --hide-summary=skipped \
 	--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race --rerun-fails-report "$$reruns" \
-	--packages "$(1)" -- -ldflags=-s $(2) && { [ ! -s "$$reruns" ] || { echo "These tests failed, and passed when run once more, alone:"; tee -a "$${FLAKY:-/dev/null}" < "$$reruns"; }; } )
+	--packages "$(1)" -- -ldflags=-s -parallel 4 $(2) && { [ ! -s "$$reruns" ] || { echo "These tests failed, and passed when run once more, alone:"; tee -a "$${FLAKY:-/dev/null}" < "$$reruns"; }; } )
 
 .PHONY: run
 run: $(filter bin/%,$(KUBECTL)) ## serve the wardle sample from ./data until interrupted
@@ -121,14 +124,14 @@ race-all: ## run all tests under the race detector: half an hour and more
 lint: lint-tested lint-beside ## gofmt on all files, vet and staticcheck on the modules of the workspace
 
 .PHONY: lint-tested
-lint-tested: ## gofmt on all files, vet and staticcheck on the modules that make test tests
+lint-tested: ## gofmt on all files, vet and staticcheck on the modules that make test tests, without samples/sqltable
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "$$unformatted"; echo "run gofmt -w on the files above"; exit 1; }
 	@go run ./internal/testing/prose -check .
-	@echo "lint the modules of the workspace" && $(call linter,. ./checks) && go vet -vettool=$(CURDIR)/bin/lint/lint $(call packages,$(TESTED))
+	@echo "lint the modules of the workspace" && $(call linter,. ./checks) && go vet -vettool=$(CURDIR)/bin/lint/lint $(call packages,$(LINTED))
 
 .PHONY: lint-beside
 lint-beside: ## vet and staticcheck on the other modules of the workspace, which no change in CI compiles
-	@echo "lint $(BESIDE)" && $(call linter,. ./checks) && go vet -vettool=$(CURDIR)/bin/lint/lint $(patsubst %,./%/...,$(BESIDE))
+	@echo "lint $(filter-out $(LINTED),$(MODULES))" && $(call linter,. ./checks) && go vet -vettool=$(CURDIR)/bin/lint/lint $(patsubst %,./%/...,$(filter-out $(LINTED),$(MODULES)))
 
 # Builds programs of the module of lint, which selects their versions, into bin/lint. The programs are the same in every
 # checkout and commit, so that the go command finds its results again.
@@ -247,6 +250,11 @@ console-large: ## how long 50,000 objects (OBJECTS) take to be sorted, filtered 
 	@if command -v node npm >/dev/null; then mkdir -p $(BROWSER) && go -C cmd/annex build -o $(CURDIR)/$(BROWSER)/annex . && \
 		$(MAKE) --no-print-directory $(CONSOLE)/node_modules && node $(CONSOLE)/test/large.mjs $(BROWSER)/annex $(OBJECTS); \
 	else echo "node or npm is not installed: the console is not measured"; fi
+
+.PHONY: first-run
+first-run: ## how long a newcomer needs from a clone to an edited object in the console, and how many clicks (COLD=1: with empty caches)
+	@if command -v node npm script >/dev/null; then $(MAKE) --no-print-directory $(CONSOLE)/node_modules && node $(CONSOLE)/test/first.mjs .; \
+	else echo "node, npm or script is not installed: the first run is not measured"; fi
 
 .PHONY: console-pictures
 console-pictures: ## the pictures of the console's pages in docs/images/console, and axe's report, by console-test

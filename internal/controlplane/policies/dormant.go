@@ -3,25 +3,53 @@ package policies
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/client-go/tools/cache"
 )
 
-// dormancy determines whether a plugin has any policies or webhook configurations. Without them, upstream's plugins
-// still prepare every write before they find none. Moreover, the first write would find the plugins not ready, and
-// poll them every 100 ms.
+// dormancy determines whether a write is of a resource that the rules of a policy or a webhook name. Upstream's plugins prepare
+// every write, and compare it with every rule, before they find none. Moreover, the first write would find the plugins not ready,
+// and poll them every 100 ms.
 type dormancy struct {
 	objects cache.SharedIndexInformer
 	stopped <-chan struct{}
+
+	changes atomic.Uint64 // of objects
+	reading sync.Mutex    // is held while the rules are read
+	rules   atomic.Pointer[ruled]
+}
+
+// ruled are the resources that rules name, after a number of changes. Groups and resources may be wildcards.
+type ruled struct {
+	changes   uint64
+	resources map[schema.GroupResource]bool
+}
+
+var everything = schema.GroupResource{Group: "*", Resource: "*"}
+
+// newDormancy follows the policies or webhook configurations of an informer that has not been started.
+func newDormancy(objects cache.SharedIndexInformer, stopped <-chan struct{}) (*dormancy, error) {
+	d := &dormancy{objects: objects, stopped: stopped}
+	_, err := objects.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { d.changes.Add(1) },
+		UpdateFunc: func(any, any) { d.changes.Add(1) },
+		DeleteFunc: func(any) { d.changes.Add(1) },
+	})
+	return d, err
 }
 
 // patience is how long a write waits for the initial list of objects, as in upstream's plugins.
 const patience = 10 * time.Second
 
-// ends reports whether there are objects. It waits for the initial list.
-func (d dormancy) ends(ctx context.Context, a admission.Attributes) (bool, error) {
+// ends reports whether there may be rules for a write. It waits for the initial list of objects.
+func (d *dormancy) ends(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
 	read := d.objects.HasSyncedChecker().Done()
 	select {
 	case <-read:
@@ -38,11 +66,95 @@ func (d dormancy) ends(ctx context.Context, a admission.Attributes) (bool, error
 			return false, admission.NewForbidden(a, errors.New("not yet ready to handle request"))
 		}
 	}
-	return len(d.objects.GetStore().ListKeys()) > 0, nil
+	rules := d.current()
+	if len(rules.resources) == 0 {
+		return false, nil
+	}
+	if rules.name(a.GetResource().GroupResource()) {
+		return true, nil
+	}
+	// A rule applies to equivalent resources of other groups, too, unless its match policy is Exact.
+	for _, other := range o.GetEquivalentResourceMapper().EquivalentResourcesFor(a.GetResource(), a.GetSubresource()) {
+		if other.Group != a.GetResource().Group && rules.name(other.GroupResource()) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
-// dormant returns a plugin that is called only while there are objects.
-func (d dormancy) dormant(made admission.Interface) admission.Interface {
+// current returns the rules of the objects as they are now.
+func (d *dormancy) current() *ruled {
+	if known := d.rules.Load(); known != nil && known.changes == d.changes.Load() {
+		return known
+	}
+	d.reading.Lock()
+	defer d.reading.Unlock()
+	// A change during the list has the next write read them again.
+	rules := &ruled{d.changes.Load(), map[schema.GroupResource]bool{}}
+	if known := d.rules.Load(); known != nil && known.changes == rules.changes {
+		return known
+	}
+	for _, object := range d.objects.GetStore().List() {
+		rules.add(object)
+	}
+	d.rules.Store(rules)
+	return rules
+}
+
+// add adds the resources of an object's rules.
+func (r *ruled) add(object any) {
+	switch o := object.(type) {
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		for i := range o.Webhooks {
+			for j := range o.Webhooks[i].Rules {
+				r.addRule(&o.Webhooks[i].Rules[j].Rule)
+			}
+		}
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		for i := range o.Webhooks {
+			for j := range o.Webhooks[i].Rules {
+				r.addRule(&o.Webhooks[i].Rules[j].Rule)
+			}
+		}
+	case *admissionregistrationv1.MutatingAdmissionPolicy:
+		r.addMatch(o.Spec.MatchConstraints)
+	case *admissionregistrationv1.ValidatingAdmissionPolicy:
+		r.addMatch(o.Spec.MatchConstraints)
+	default:
+		r.resources[everything] = true
+	}
+}
+
+// addMatch adds the resources of a policy, which applies to all of them without rules.
+func (r *ruled) addMatch(match *admissionregistrationv1.MatchResources) {
+	if match == nil || len(match.ResourceRules) == 0 {
+		r.resources[everything] = true
+		return
+	}
+	for i := range match.ResourceRules {
+		r.addRule(&match.ResourceRules[i].Rule)
+	}
+}
+
+func (r *ruled) addRule(rule *admissionregistrationv1.Rule) {
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			resource, _, _ = strings.Cut(resource, "/")
+			r.resources[schema.GroupResource{Group: group, Resource: resource}] = true
+		}
+	}
+}
+
+// name reports whether a rule names a resource.
+func (r *ruled) name(resource schema.GroupResource) bool {
+	return r.resources[resource] ||
+		r.resources[schema.GroupResource{Group: resource.Group, Resource: "*"}] ||
+		r.resources[schema.GroupResource{Group: "*", Resource: resource.Resource}] ||
+		r.resources[everything]
+}
+
+// dormant returns a plugin that is called only for resources that rules name.
+func (d *dormancy) dormant(made admission.Interface) admission.Interface {
 	switch p := made.(type) {
 	case admission.MutationInterface:
 		return dormantMutation{p, d}
@@ -54,12 +166,12 @@ func (d dormancy) dormant(made admission.Interface) admission.Interface {
 
 type dormantMutation struct {
 	admission.MutationInterface
-	dormancy dormancy
+	dormancy *dormancy
 }
 
 // Admit implements admission.MutationInterface.
 func (p dormantMutation) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if ends, err := p.dormancy.ends(ctx, a); err != nil || !ends {
+	if ends, err := p.dormancy.ends(ctx, a, o); err != nil || !ends {
 		return err
 	}
 	return p.MutationInterface.Admit(ctx, a, o)
@@ -67,12 +179,12 @@ func (p dormantMutation) Admit(ctx context.Context, a admission.Attributes, o ad
 
 type dormantValidation struct {
 	admission.ValidationInterface
-	dormancy dormancy
+	dormancy *dormancy
 }
 
 // Validate implements admission.ValidationInterface.
 func (p dormantValidation) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if ends, err := p.dormancy.ends(ctx, a); err != nil || !ends {
+	if ends, err := p.dormancy.ends(ctx, a, o); err != nil || !ends {
 		return err
 	}
 	return p.ValidationInterface.Validate(ctx, a, o)

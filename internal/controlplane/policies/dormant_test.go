@@ -66,9 +66,33 @@ type noWatchList struct{}
 
 func (noWatchList) IsWatchListSemanticsUnSupported() bool { return true }
 
-func policyNamed(name string) admissionregistrationv1.ValidatingAdmissionPolicy {
-	return admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"}}
+// policyFor is a policy with a rule for a resource of a group.
+func policyFor(group, resource string) admissionregistrationv1.ValidatingAdmissionPolicy {
+	return admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: "1"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{MatchConstraints: &admissionregistrationv1.MatchResources{
+			ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: ruleFor(group, resource)}},
+		}},
+	}
 }
+
+func ruleFor(group, resource string) admissionregistrationv1.RuleWithOperations {
+	return admissionregistrationv1.RuleWithOperations{Rule: admissionregistrationv1.Rule{
+		APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resource},
+	}}
+}
+
+// interfaces have the equivalent resources of the tests.
+type interfaces struct {
+	admission.ObjectInterfaces
+	equivalent runtime.EquivalentResourceMapper
+}
+
+func (i interfaces) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper {
+	return i.equivalent
+}
+
+func without() interfaces { return interfaces{equivalent: runtime.NewEquivalentResourceRegistry()} }
 
 func write() admission.Attributes {
 	return admission.NewAttributesRecord(
@@ -86,29 +110,31 @@ func write() admission.Attributes {
 	)
 }
 
-func TestDormant_callsOnlyWithObjects(t *testing.T) {
+func TestDormant_callsOnlyForResourcesThatRulesName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()
 		open, changes := make(chan struct{}), watch.NewFake()
 		objects := cache.NewSharedIndexInformer(source(open, changes), &admissionregistrationv1.ValidatingAdmissionPolicy{}, 0, nil)
-		go objects.RunWithContext(ctx)
-		close(open)
-
 		mutates, validates := &counting{
 			Handler: admission.NewHandler(admission.Create),
 		}, &countingValidation{
 			Handler: admission.NewHandler(admission.Create),
 		}
-		d := dormancy{objects: objects, stopped: ctx.Done()}
+		d, err := newDormancy(objects, ctx.Done())
+		if err != nil {
+			t.Fatal(err)
+		}
+		go objects.RunWithContext(ctx)
+		close(open)
 		ask := func() {
 			t.Helper()
 			synctest.Wait()
-			if err := d.dormant(mutates).(admission.MutationInterface).Admit(ctx, write(), nil); err != nil {
+			if err := d.dormant(mutates).(admission.MutationInterface).Admit(ctx, write(), without()); err != nil {
 				t.Error(err)
 			}
-			if err := d.dormant(validates).(admission.ValidationInterface).Validate(ctx, write(), nil); err != nil {
+			if err := d.dormant(validates).(admission.ValidationInterface).Validate(ctx, write(), without()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -120,11 +146,18 @@ func TestDormant_callsOnlyWithObjects(t *testing.T) {
 		}
 		ask()
 		asked(0)
-		policy := policyNamed("p")
-		changes.Add(&policy)
+		other := policyFor("", "others")
+		changes.Add(&other)
+		ask()
+		asked(0)
+		policy := policyFor("", "kinds")
+		changes.Modify(&policy)
 		ask()
 		asked(1)
-		changes.Delete(&policy)
+		changes.Modify(&other)
+		ask()
+		asked(1)
+		changes.Delete(&other)
 		ask()
 		asked(1)
 		if d.dormant(mutates).Handles(admission.Update) || !d.dormant(mutates).Handles(admission.Create) {
@@ -152,16 +185,20 @@ func TestDormant_waitsForInitialList(t *testing.T) {
 				defer cancel()
 				open := make(chan struct{})
 				objects := cache.NewSharedIndexInformer(
-					source(open, watch.NewFake(), policyNamed("p")),
+					source(open, watch.NewFake(), policyFor("", "kinds")),
 					&admissionregistrationv1.ValidatingAdmissionPolicy{},
 					0,
 					nil,
 				)
+				d, err := newDormancy(objects, ctx.Done())
+				if err != nil {
+					t.Fatal(err)
+				}
 				go objects.RunWithContext(ctx)
 				plugin := &countingValidation{Handler: admission.NewHandler(admission.Create)}
 				answer := make(chan error, 1)
 				go func() {
-					answer <- dormancy{objects, ctx.Done()}.dormant(plugin).(admission.ValidationInterface).Validate(ctx, write(), nil)
+					answer <- d.dormant(plugin).(admission.ValidationInterface).Validate(ctx, write(), without())
 				}()
 				synctest.Wait()
 				select {
@@ -178,4 +215,69 @@ func TestDormant_waitsForInitialList(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestRuled_names(t *testing.T) {
+	hook := func(rules ...admissionregistrationv1.RuleWithOperations) []admissionregistrationv1.ValidatingWebhook {
+		return []admissionregistrationv1.ValidatingWebhook{{Name: "a.example.com"}, {Name: "b.example.com", Rules: rules}}
+	}
+	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{Webhooks: []admissionregistrationv1.MutatingWebhook{
+		{Rules: []admissionregistrationv1.RuleWithOperations{ruleFor("apps", "deployments/scale")}},
+	}}
+	anything := admissionregistrationv1.MutatingAdmissionPolicy{}
+	anything.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{}
+	policy, wildcard := policyFor("apps", "deployments"), policyFor("*", "*/*")
+	deployments := schema.GroupResource{Group: "apps", Resource: "deployments"}
+	for name, c := range map[string]struct {
+		object any
+		is     schema.GroupResource
+		want   bool
+	}{
+		"the resource of a policy":        {&policy, deployments, true},
+		"another resource":                {&policy, schema.GroupResource{Group: "apps", Resource: "daemonsets"}, false},
+		"the resource of another group":   {&policy, schema.GroupResource{Group: "extensions", Resource: "deployments"}, false},
+		"all of all groups":               {&wildcard, deployments, true},
+		"the parent of a subresource":     {mutating, deployments, true},
+		"a second webhook":                {&admissionregistrationv1.ValidatingWebhookConfiguration{Webhooks: hook(ruleFor("*", "deployments"))}, deployments, true},
+		"all of a group":                  {&admissionregistrationv1.ValidatingWebhookConfiguration{Webhooks: hook(ruleFor("apps", "*"))}, deployments, true},
+		"all of another group":            {&admissionregistrationv1.ValidatingWebhookConfiguration{Webhooks: hook(ruleFor("batch", "*"))}, deployments, false},
+		"webhooks without rules":          {&admissionregistrationv1.ValidatingWebhookConfiguration{Webhooks: hook()}, deployments, false},
+		"a policy without rules":          {&anything, deployments, true},
+		"a policy without constraints":    {&admissionregistrationv1.ValidatingAdmissionPolicy{}, deployments, true},
+		"an object that is no such thing": {&metav1.Status{}, deployments, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := ruled{resources: map[schema.GroupResource]bool{}}
+			if r.add(c.object); r.name(c.is) != c.want {
+				t.Errorf("the rules %v name %s: %v", r.resources, c.is, !c.want)
+			}
+		})
+	}
+}
+
+// A rule for a resource applies to the same objects under another group.
+func TestDormancy_equivalentResource_ends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		open := make(chan struct{})
+		close(open)
+		objects := cache.NewSharedIndexInformer(
+			source(open, watch.NewFake(), policyFor("old.example.com", "kinds")), &admissionregistrationv1.ValidatingAdmissionPolicy{}, 0, nil)
+		d, err := newDormancy(objects, ctx.Done())
+		if err != nil {
+			t.Fatal(err)
+		}
+		go objects.RunWithContext(ctx)
+		same := runtime.NewEquivalentResourceRegistryWithIdentity(func(schema.GroupResource) string { return "kinds" })
+		for _, group := range []string{"", "old.example.com"} {
+			same.RegisterKindFor(schema.GroupVersionResource{Group: group, Resource: "kinds"}, "", schema.GroupVersionKind{Group: group, Kind: "Kind"})
+		}
+		for equivalent, want := range map[runtime.EquivalentResourceMapper]bool{same: true, runtime.NewEquivalentResourceRegistry(): false} {
+			if ends, err := d.ends(ctx, write(), interfaces{equivalent: equivalent}); ends != want || err != nil {
+				t.Errorf("ends: %v, %v", ends, err)
+			}
+		}
+	})
 }

@@ -73,7 +73,7 @@ type Policies struct {
 }
 
 // plugins are in kube-apiserver's order: policies come before webhooks. Without the resources in follows, a plugin
-// would wait forever. While the first of these resources has no object, the plugin is not called.
+// would wait forever. The plugin is called only for resources that a rule in an object of the first of these resources names.
 var plugins = []struct {
 	name    string
 	follows []string
@@ -188,7 +188,11 @@ func (p *Policies) Plugins() []admit.Plugin {
 			if err != nil {
 				return nil, err
 			}
-			return dormancy{first.Informer(), p.config.Stopped}.dormant(made), nil
+			d, err := newDormancy(first.Informer(), p.config.Stopped)
+			if err != nil {
+				return nil, err
+			}
+			return d.dormant(made), nil
 		}})
 	}
 	return enabled

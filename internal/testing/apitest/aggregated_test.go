@@ -270,6 +270,9 @@ func TestAggregated_protectedPaths_needAuthentication(t *testing.T) {
 	var options annex.Options
 	options.Cluster.AlwaysAllowPaths = []string{}
 	j := join(t, cluster, shop(), options).ready()
+	// The authority of the cluster's clients is read beside the request headers, which a server that is ready has read.
+	askUntil(t, func() *answer { return (&caller{j, cluster.ClientCA.Transport(t, "alice"), nil}).get("/version") },
+		func(a *answer) bool { return a.code != http.StatusUnauthorized })
 	for _, path := range []string{"/readyz", "/livez", "/healthz", "/version"} {
 		for name, test := range map[string]struct {
 			caller *caller

@@ -56,10 +56,12 @@ func TestScripts(t *testing.T) {
 					return err
 				}
 			}
+			// With the flags of the test the go command finds what was compiled for it.
+			flags := strings.TrimSpace(os.Getenv("GOFLAGS") + " -mod=readonly")
 			env.Vars = append(env.Vars,
 				"GOMODCACHE="+caches[0], "GOCACHE="+caches[1], "GOROOT="+caches[2],
 				"ANNEX="+annex, "ANNEX_MODULE="+own, "XDG_CACHE_HOME="+userCache,
-				"GOPROXY=off", "GOSUMDB=off", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOTOOLCHAIN=local")
+				"GOPROXY=off", "GOSUMDB=off", "GOFLAGS="+flags, "GOWORK=off", "GOTOOLCHAIN=local")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

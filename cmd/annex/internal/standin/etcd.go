@@ -65,12 +65,17 @@ func serveHealth(ctx context.Context, addresses []string) error {
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	defer server.Close()
-	failed := make(chan error, len(addresses))
+	var listeners []net.Listener
 	for _, address := range addresses {
 		listener, err := net.Listen("tcp", address)
 		if err != nil {
 			return fmt.Errorf("--listen-client-urls: %w: name an address that no program listens on", err)
 		}
+		defer listener.Close() // the server knows it only once Serve runs
+		listeners = append(listeners, listener)
+	}
+	failed := make(chan error, len(listeners))
+	for _, listener := range listeners {
 		go func() { failed <- server.Serve(listener) }()
 	}
 	select {
