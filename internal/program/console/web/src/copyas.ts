@@ -1,7 +1,7 @@
 // A request of the console as text for others: kubectl, curl, Go and TypeScript. Every text quotes what comes from objects
 // and addresses, which anyone may have named. None has a token of the user.
 
-import { apiVersion, type Kind } from './discovery';
+import { apiVersion, type Kind, resourceOf } from './discovery';
 
 export interface Described {
   method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
@@ -68,7 +68,7 @@ function kubectl(d: Described): string {
   const { of } = d;
   if (d.words) return command(...d.words) + '\n';
   if (of && known(d)) {
-    const type = of.kind.resource + (of.kind.group && '.' + of.kind.group);
+    const type = resourceOf(of.kind);
     const where = !of.kind.namespaced ? [] : of.namespace ? [`--namespace=${of.namespace}`] : of.verb === 'list' ? ['--all-namespaces'] : [];
     const more = kubectlFlags(d);
     const named = of.name?.startsWith('-') ? ['--', type, of.name] : undefined; // what begins with a dash is no flag there

@@ -84,6 +84,11 @@ export function pathOf(kind: Kind, namespace?: string, name?: string, sub?: stri
   return path + query(parameters ?? {});
 }
 
+// resourceOf is the name by which kubectl knows the resource of a kind, and no other.
+export function resourceOf(kind: Kind): string {
+  return kind.resource + (kind.group && '.' + kind.group);
+}
+
 export function apiVersion(kind: { group: string; version: string }): string {
   return kind.group ? `${kind.group}/${kind.version}` : kind.version;
 }

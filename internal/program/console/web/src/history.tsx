@@ -7,7 +7,7 @@ import type { Described } from './copyas';
 import { CopyAs } from './copymenu';
 import { changes, written } from './diff';
 import { type Difference, Differences } from './differences';
-import { type Kind } from './discovery';
+import { type Kind, resourceOf } from './discovery';
 import { textOf } from './document';
 import { isSecretKind } from './edit';
 import { covered } from './secret';
@@ -39,7 +39,7 @@ function pathOf(kind: Kind, namespace: string, name: string, parameters: Paramet
 
 // describe is a request about the history of an object, as it is sent and as the plugin of kubectl has it.
 export function describe(kind: Kind, namespace: string, name: string, verb: string, flags: string[], query: [string, string][], body?: object): Described {
-  const type = kind.resource + (kind.group && '.' + kind.group);
+  const type = resourceOf(kind);
   const words = ['annex', verb, `${type}/${name}`, ...(kind.namespaced ? [`--namespace=${namespace}`] : []), ...flags];
   return { method: body ? 'POST' : 'GET', path: pathOf(kind, namespace, name), query, words, ...(body ? { body } : {}) };
 }

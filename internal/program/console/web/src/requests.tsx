@@ -3,6 +3,7 @@
 import { useRef, useState } from 'preact/hooks';
 import { lines, pause, query, Refused, request } from './api';
 import { CopyAs } from './copymenu';
+import { resourceOf } from './discovery';
 import { linkToObject, link, usePlace } from './router';
 import { Problem, useApp, useTask } from './widgets';
 import './requests.css';
@@ -117,7 +118,7 @@ export function Requests() {
     [filter, config.requests],
   );
 
-  const resources = [...new Set(kinds.map((k) => k.resource + (k.group && '.' + k.group)))].sort();
+  const resources = [...new Set(kinds.map(resourceOf))].sort();
   return (
     <>
       <div class="heading">

@@ -4,7 +4,7 @@ import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import { currentToken, type Resource, type Status } from './api';
 import type { Described } from './copyas';
 import { CopyAs } from './copymenu';
-import { type Kind, pathOf } from './discovery';
+import { type Kind, pathOf, resourceOf } from './discovery';
 import { containersOf } from './logs';
 
 // A browser cannot add headers to a WebSocket, and so the token goes as Kubernetes' subprotocol.
@@ -34,7 +34,7 @@ function describe(kind: Kind, namespace: string, name: string, command: string[]
   const query = [...command.map((word) => ['command', word]), ...['stdin', 'stdout', 'tty'].map((flag) => [flag, 'true'])] as [string, string][];
   if (container) query.push(['container', container]);
   const isPod = kind.group === '' && kind.resource === 'pods';
-  const type = kind.resource + (kind.group && '.' + kind.group);
+  const type = resourceOf(kind);
   const flags = ['--stdin', '--tty', ...(kind.namespaced ? [`--namespace=${namespace}`] : []), ...(container ? [`--container=${container}`] : [])];
   return { method: 'GET', path: pathOf(kind, namespace, name, 'exec'), query, stream: true, words: [...(isPod ? [] : ['annex']), 'exec', ...flags, `${type}/${name}`, '--', ...command] };
 }
