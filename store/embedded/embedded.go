@@ -8,7 +8,6 @@
 package embedded
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -237,67 +236,6 @@ func (j *Journal) failed() error {
 		return journal.ErrClosed
 	}
 	return j.disk.error()
-}
-
-// Replay implements journal.Journal.
-func (j *Journal) Replay(ctx context.Context, yield func(journal.Record) error) (compacted uint64, err error) {
-	if j.closed.Load() {
-		return 0, journal.ErrClosed
-	}
-	j.mu.Lock()
-	bounds := j.bounds
-	j.mu.Unlock()
-	if err := j.replay(ctx, bounds, yield); err != nil {
-		return 0, fmt.Errorf("replay journal %s: %w", j.dir, err)
-	}
-	return bounds.compacted, nil
-}
-
-func (j *Journal) replay(ctx context.Context, bounds bounds, yield func(journal.Record) error) (err error) {
-	iter, err := j.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: recordPrefix, UpperBound: recordLimit})
-	if err != nil {
-		return describe(err)
-	}
-	defer func() {
-		// Close repeats an error of the iterator.
-		if closed := iter.Close(); err == nil {
-			err = describe(closed)
-		}
-	}()
-	last, next := j.last.Load(), bounds.contiguousFrom()
-	for valid := iter.First(); valid; valid = iter.Next() {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		revision, ok := revisionOf(iter.Key())
-		if !ok {
-			return journal.Damaged(0, "%q is not a key of a record", iter.Key())
-		}
-		if revision >= bounds.contiguousFrom() {
-			if revision != next {
-				return journal.Damaged(next, "record is missing, the next one is %d", revision)
-			}
-			next++
-		}
-		data, err := iter.ValueAndErr()
-		if err != nil {
-			return damagedBy(revision, err)
-		}
-		record, err := recordIn(revision, data)
-		if err != nil {
-			return err
-		}
-		if err := yield(record); err != nil {
-			return err
-		}
-	}
-	if err := iter.Error(); err != nil {
-		return damagedBy(next, err)
-	}
-	if next <= last {
-		return journal.Damaged(next, "record is missing, and so are all up to %d", last)
-	}
-	return nil
 }
 
 // Append implements journal.Journal.

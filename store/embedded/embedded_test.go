@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -271,6 +272,48 @@ func TestClose_laterCalls_returnErrClosed(t *testing.T) {
 		if !errors.Is(err, journal.ErrClosed) {
 			t.Errorf("%s: error %v", call, err)
 		}
+	}
+}
+
+// A replay reads ahead: the values that yield sees are those of their records, whatever is read meanwhile.
+func TestReplay_manyBatches_keepTheirValues(t *testing.T) {
+	j := mustOpen(t, t.TempDir(), embedded.Options{})
+	const last = 3000
+	of := func(revision uint64) journal.Record {
+		r := bigRecord(revision)
+		if revision%500 == 0 {
+			r.Value = bytes.Repeat(r.Value, 300) // more than is read at once
+		}
+		return r
+	}
+	for revision := uint64(1); revision <= last; revision++ {
+		wait, err := j.Append(of(revision))
+		if err == nil && revision == last {
+			err = wait()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := uint64(1)
+	see := func(until uint64) error {
+		_, err := j.Replay(t.Context(), func(r journal.Record) error {
+			if want := of(next); r.Revision != next || r.Key != want.Key || !bytes.Equal(r.Value, want.Value) {
+				t.Errorf("record %d of %q has %d bytes", r.Revision, r.Key, len(r.Value))
+			}
+			if next++; next > until {
+				return io.EOF
+			}
+			return nil
+		})
+		return err
+	}
+	// The first one ends while records are read ahead.
+	if err := see(last / 2); !errors.Is(err, io.EOF) || next != last/2+1 {
+		t.Errorf("error %v before %d", err, next)
+	}
+	if next = 1; see(last+1) != nil || next != last+1 {
+		t.Errorf("a replay of %d records ends before %d", last, next)
 	}
 }
 

@@ -2,6 +2,7 @@ package mvcc_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/annexapi/annex/internal/storage/mvcc"
@@ -17,9 +18,12 @@ func TestValues_storedBytes(t *testing.T) {
 
 func TestValues_replacedAndCompacted(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{HotBytes: -1})
-	for _, name := range []string{"a", "b", "c"} {
-		create(t, pods, name)
+	const before = 64 // are read at once
+	for i := range before {
+		create(t, pods, fmt.Sprintf("a-%d", i))
 	}
+	create(t, pods, "b")
+	create(t, pods, "c")
 	var got []store.Value
 	for stored, err := range core.Values(t.Context(), "/pods") {
 		if err != nil {
@@ -34,7 +38,7 @@ func TestValues_replacedAndCompacted(t *testing.T) {
 		}
 		got = append(got, stored)
 	}
-	if len(got) != 2 || got[1].Key != key("b") || got[1].Revision != revisionOf(t, get(t, pods, "b")) {
-		t.Errorf("got %v", got)
+	if len(got) != before+1 || got[before].Key != key("b") || got[before].Revision != revisionOf(t, get(t, pods, "b")) {
+		t.Errorf("got %d, at last %s at revision %d", len(got), got[len(got)-1].Key, got[len(got)-1].Revision)
 	}
 }
