@@ -218,7 +218,7 @@ func newUser(t *testing.T) user {
 	settings := strings.Split(do(t, ".", nil, "go", "env", "GOMODCACHE", "GOPROXY", "GOCACHE"), "\n")
 	bin := filepath.Join(home, "bin")
 	return user{home, output, strings.TrimSpace(read(t, output, "VERSION")), []string{
-		"HOME=" + home, "GOBIN=" + bin, "GOWORK=off", "GOCACHE=" + settings[2],
+		"HOME=" + home, "KREW_ROOT=" + filepath.Join(home, ".krew"), "GOBIN=" + bin, "GOWORK=off", "GOCACHE=" + settings[2],
 		"GOMODCACHE=" + filepath.Join(home, "modules"), "GOFLAGS=-modcacherw -trimpath", // the next run finds what this one has compiled
 		"GOPROXY=" + proxies(filepath.Join(output, "proxy"), filepath.Join(settings[0], "cache", "download"), settings[1]),
 		"GONOSUMDB=" + library + ",*", // unpublished modules are not in the checksum database
