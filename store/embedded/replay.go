@@ -91,7 +91,7 @@ func (j *Journal) readBatches(ctx context.Context, bounds bounds, empty <-chan *
 	if err != nil {
 		return describe(err)
 	}
-	b := &batch{} // with no room
+	b := <-empty
 	defer func() {
 		if b != nil && len(b.records) > 0 {
 			filled <- b
@@ -121,14 +121,14 @@ func (j *Journal) readBatches(ctx context.Context, bounds bounds, empty <-chan *
 			return damagedBy(revision, err)
 		}
 		if len(b.data)+len(data) > cap(b.data) {
-			full := b
-			if b = nil; len(full.records) > 0 {
-				filled <- full
-			}
-			select {
-			case b = <-empty:
-			case <-ctx.Done():
-				return ctx.Err()
+			if len(b.records) > 0 {
+				filled <- b
+				select {
+				case b = <-empty:
+				case <-ctx.Done():
+					b = nil
+					return ctx.Err()
+				}
 			}
 			b.clear(len(data))
 		}

@@ -3,6 +3,7 @@ package policies
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,11 +24,11 @@ type dormancy struct {
 
 	changes atomic.Uint64 // of objects
 	reading sync.Mutex    // is held while the rules are read
-	rules   atomic.Pointer[ruled]
+	rules   atomic.Pointer[ruleNames]
 }
 
-// ruled are the resources that rules name, after a number of changes. Groups and resources may be wildcards.
-type ruled struct {
+// ruleNames are the groups and resources that rules name, after a number of changes. Both may be wildcards.
+type ruleNames struct {
 	changes   uint64
 	resources map[schema.GroupResource]bool
 }
@@ -70,27 +71,23 @@ func (d *dormancy) ends(ctx context.Context, a admission.Attributes, o admission
 	if len(rules.resources) == 0 {
 		return false, nil
 	}
-	if rules.name(a.GetResource().GroupResource()) {
+	if rules.has(a.GetResource().GroupResource()) {
 		return true, nil
 	}
-	// A rule applies to equivalent resources of other groups, too, unless its match policy is Exact.
-	for _, other := range o.GetEquivalentResourceMapper().EquivalentResourcesFor(a.GetResource(), a.GetSubresource()) {
-		if other.Group != a.GetResource().Group && rules.name(other.GroupResource()) {
-			return true, nil
-		}
-	}
-	return false, nil
+	// A rule applies to equivalent resources, too, unless its match policy is Exact.
+	return slices.ContainsFunc(o.GetEquivalentResourceMapper().EquivalentResourcesFor(a.GetResource(), a.GetSubresource()),
+		func(other schema.GroupVersionResource) bool { return rules.has(other.GroupResource()) }), nil
 }
 
 // current returns the rules of the objects as they are now.
-func (d *dormancy) current() *ruled {
+func (d *dormancy) current() *ruleNames {
 	if known := d.rules.Load(); known != nil && known.changes == d.changes.Load() {
 		return known
 	}
 	d.reading.Lock()
 	defer d.reading.Unlock()
 	// A change during the list has the next write read them again.
-	rules := &ruled{d.changes.Load(), map[schema.GroupResource]bool{}}
+	rules := &ruleNames{d.changes.Load(), map[schema.GroupResource]bool{}}
 	if known := d.rules.Load(); known != nil && known.changes == rules.changes {
 		return known
 	}
@@ -102,18 +99,18 @@ func (d *dormancy) current() *ruled {
 }
 
 // add adds the resources of an object's rules.
-func (r *ruled) add(object any) {
+func (r *ruleNames) add(object any) {
 	switch o := object.(type) {
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
 		for i := range o.Webhooks {
-			for j := range o.Webhooks[i].Rules {
-				r.addRule(&o.Webhooks[i].Rules[j].Rule)
+			for _, rule := range o.Webhooks[i].Rules {
+				r.addRule(&rule.Rule)
 			}
 		}
 	case *admissionregistrationv1.ValidatingWebhookConfiguration:
 		for i := range o.Webhooks {
-			for j := range o.Webhooks[i].Rules {
-				r.addRule(&o.Webhooks[i].Rules[j].Rule)
+			for _, rule := range o.Webhooks[i].Rules {
+				r.addRule(&rule.Rule)
 			}
 		}
 	case *admissionregistrationv1.MutatingAdmissionPolicy:
@@ -126,7 +123,7 @@ func (r *ruled) add(object any) {
 }
 
 // addMatch adds the resources of a policy, which applies to all of them without rules.
-func (r *ruled) addMatch(match *admissionregistrationv1.MatchResources) {
+func (r *ruleNames) addMatch(match *admissionregistrationv1.MatchResources) {
 	if match == nil || len(match.ResourceRules) == 0 {
 		r.resources[everything] = true
 		return
@@ -136,7 +133,7 @@ func (r *ruled) addMatch(match *admissionregistrationv1.MatchResources) {
 	}
 }
 
-func (r *ruled) addRule(rule *admissionregistrationv1.Rule) {
+func (r *ruleNames) addRule(rule *admissionregistrationv1.Rule) {
 	for _, group := range rule.APIGroups {
 		for _, resource := range rule.Resources {
 			resource, _, _ = strings.Cut(resource, "/")
@@ -145,8 +142,8 @@ func (r *ruled) addRule(rule *admissionregistrationv1.Rule) {
 	}
 }
 
-// name reports whether a rule names a resource.
-func (r *ruled) name(resource schema.GroupResource) bool {
+// has reports whether a rule names a resource.
+func (r *ruleNames) has(resource schema.GroupResource) bool {
 	return r.resources[resource] ||
 		r.resources[schema.GroupResource{Group: resource.Group, Resource: "*"}] ||
 		r.resources[schema.GroupResource{Group: "*", Resource: resource.Resource}] ||

@@ -217,7 +217,7 @@ func TestDormant_waitsForInitialList(t *testing.T) {
 	}
 }
 
-func TestRuled_names(t *testing.T) {
+func TestRuleNames_has(t *testing.T) {
 	hook := func(rules ...admissionregistrationv1.RuleWithOperations) []admissionregistrationv1.ValidatingWebhook {
 		return []admissionregistrationv1.ValidatingWebhook{{Name: "a.example.com"}, {Name: "b.example.com", Rules: rules}}
 	}
@@ -247,37 +247,44 @@ func TestRuled_names(t *testing.T) {
 		"an object that is no such thing": {&metav1.Status{}, deployments, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := ruled{resources: map[schema.GroupResource]bool{}}
-			if r.add(c.object); r.name(c.is) != c.want {
+			r := ruleNames{resources: map[schema.GroupResource]bool{}}
+			if r.add(c.object); r.has(c.is) != c.want {
 				t.Errorf("the rules %v name %s: %v", r.resources, c.is, !c.want)
 			}
 		})
 	}
 }
 
-// A rule for a resource applies to the same objects under another group.
+// A rule for a resource applies to the same objects under another name.
 func TestDormancy_equivalentResource_ends(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer synctest.Wait()
-		defer cancel()
-		open := make(chan struct{})
-		close(open)
-		objects := cache.NewSharedIndexInformer(
-			source(open, watch.NewFake(), policyFor("old.example.com", "kinds")), &admissionregistrationv1.ValidatingAdmissionPolicy{}, 0, nil)
-		d, err := newDormancy(objects, ctx.Done())
-		if err != nil {
-			t.Fatal(err)
-		}
-		go objects.RunWithContext(ctx)
-		same := runtime.NewEquivalentResourceRegistryWithIdentity(func(schema.GroupResource) string { return "kinds" })
-		for _, group := range []string{"", "old.example.com"} {
-			same.RegisterKindFor(schema.GroupVersionResource{Group: group, Resource: "kinds"}, "", schema.GroupVersionKind{Group: group, Kind: "Kind"})
-		}
-		for equivalent, want := range map[runtime.EquivalentResourceMapper]bool{same: true, runtime.NewEquivalentResourceRegistry(): false} {
-			if ends, err := d.ends(ctx, write(), interfaces{equivalent: equivalent}); ends != want || err != nil {
-				t.Errorf("ends: %v, %v", ends, err)
-			}
-		}
-	})
+	for name, named := range map[string]schema.GroupResource{
+		"of another group":  {Group: "old.example.com", Resource: "kinds"},
+		"of the same group": {Resource: "formerkinds"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer synctest.Wait()
+				defer cancel()
+				open := make(chan struct{})
+				close(open)
+				objects := cache.NewSharedIndexInformer(source(open, watch.NewFake(), policyFor(named.Group, named.Resource)),
+					&admissionregistrationv1.ValidatingAdmissionPolicy{}, 0, nil)
+				d, err := newDormancy(objects, ctx.Done())
+				if err != nil {
+					t.Fatal(err)
+				}
+				go objects.RunWithContext(ctx)
+				same := runtime.NewEquivalentResourceRegistryWithIdentity(func(schema.GroupResource) string { return "kinds" })
+				for _, resource := range []schema.GroupResource{{Resource: "kinds"}, named} {
+					same.RegisterKindFor(resource.WithVersion(""), "", schema.GroupVersionKind{Group: resource.Group, Kind: "Kind"})
+				}
+				for equivalent, want := range map[runtime.EquivalentResourceMapper]bool{same: true, runtime.NewEquivalentResourceRegistry(): false} {
+					if ends, err := d.ends(ctx, write(), interfaces{equivalent: equivalent}); ends != want || err != nil {
+						t.Errorf("ends: %v, %v", ends, err)
+					}
+				}
+			})
+		})
+	}
 }
