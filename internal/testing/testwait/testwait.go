@@ -14,10 +14,12 @@ import (
 // machines may be slow, and busy with other tests.
 const Patience = 2 * time.Minute
 
-// The first pause is short enough for goroutines of the same process; the last does not hurry a server.
+// The first pause is short enough for goroutines of the same process; the last does not hurry a server. After a try that takes
+// long, such as a scrape of all metrics, the pause is as long, which leaves the processor to what is waited for.
 const (
 	firstPause = 100 * time.Microsecond
 	maxPause   = 20 * time.Millisecond
+	longPause  = 200 * time.Millisecond
 )
 
 var errNotYet = errors.New("still false")
@@ -52,6 +54,7 @@ func Retry(ctx context.Context, try func(context.Context) error) error {
 	start := time.Now()
 	var last error
 	for pause := firstPause; ; pause = min(pause*4/3, maxPause) {
+		began := time.Now()
 		err := try(ctx)
 		if err == nil {
 			return nil
@@ -62,7 +65,7 @@ func Retry(ctx context.Context, try func(context.Context) error) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("not within %s: %w", time.Since(start).Round(time.Millisecond), last)
-		case <-time.After(pause):
+		case <-time.After(max(pause, min(time.Since(began), longPause))):
 		}
 	}
 }
