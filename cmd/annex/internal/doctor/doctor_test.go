@@ -749,8 +749,12 @@ func TestCheckWatchList_longList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.server[apis+"/cats"] = func(response http.ResponseWriter, request *http.Request) {
+		pace := time.NewTicker(time.Millisecond)
+		defer pace.Stop()
 		for request.Context().Err() == nil {
 			fmt.Fprintln(response, `{"type":"ADDED","object":{"metadata":{"name":"a"}}}`)
+			_ = http.NewResponseController(response).Flush()
+			<-pace.C
 		}
 	}
 	d := examined(t, w, Options{Patience: 3 * time.Second})
