@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { accessible as accessibleAt, begin, launch, looked as lookedAt, needChromium } from './looks.mjs';
+import { accessible as accessibleAt, begin, launch, looked as lookedAt, needChromium, patience } from './looks.mjs';
 
 const [program, shots] = process.argv.slice(2).map((path) => resolve(path));
 needChromium();
@@ -15,7 +15,6 @@ writeFileSync(join(dir, 'tokens.csv'), `${token},ada,1,"system:masters"\n`, { mo
 const server = await begin(program, ['serve', '--data-dir', join(dir, 'data'), '--secure-port', '0', '--storage', 'memory', '--token-auth-file', join(dir, 'tokens.csv')], { cwd: dir });
 const { base } = server;
 const browser = await launch();
-const patience = { timeout: 60_000 };
 const wrong = [];
 let failed = false;
 try {

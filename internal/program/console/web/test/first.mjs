@@ -8,7 +8,7 @@ import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { launch, needChromium } from './looks.mjs';
+import { hands, launch, needChromium, patience } from './looks.mjs';
 
 needChromium();
 const repository = resolve(process.argv[2] ?? '.');
@@ -44,14 +44,10 @@ let clicks = 0;
 const browser = await launch();
 const page = await browser.newPage();
 await page.setViewport({ width: 1280, height: 800 });
-const patience = { timeout: 60_000 };
-const see = (text, selector = 'body') => page.waitForFunction((t, s) => [...document.querySelectorAll(s)].some((e) => e.innerText.includes(t)), patience, text, selector);
-const press = (name, role = 'button') => (clicks++, page.locator(`::-p-aria([name="${name}"][role="${role}"])`).setTimeout(patience.timeout).click());
-const field = async (name, value) => {
-  clicks++;
-  const id = await (await page.waitForFunction((n) => [...document.querySelectorAll('.form label')].find((l) => l.textContent.replace(' *', '') === n)?.htmlFor, patience, name)).jsonValue();
-  await page.locator(`[id="${id}"]`).setTimeout(patience.timeout).fill(value);
-};
+const { see, press: pressed, label } = hands(page);
+const counted = (act) => (...what) => (clicks++, act(...what));
+const press = counted(pressed);
+const field = counted(label);
 try {
   clicks++; // the link
   await page.goto(link, { waitUntil: 'domcontentloaded' });

@@ -87,3 +87,21 @@ export async function failed(page, name, folder) {
   mkdirSync(folder, { recursive: true });
   await page.screenshot({ path: join(folder, `failed-${name}.png`) });
 }
+
+// patience is how long a test waits for a condition, on a busy machine too.
+export const patience = { timeout: 60_000 };
+
+// hands returns what a person does with a page: see waits for a text, press presses what has a name and a role, and label fills the
+// field of a form that has a label.
+export function hands(page) {
+  const see = (text, selector = 'body') =>
+    page.waitForFunction((t, s) => [...document.querySelectorAll(s)].some((e) => e.innerText.includes(t)), patience, text, selector).catch(async () => {
+      throw new Error(`${selector} does not show ${JSON.stringify(text)}, but\n${await page.evaluate(() => location.hash + '\n' + document.body.innerText.slice(0, 3000))}`);
+    });
+  const press = (name, role = 'button') => page.locator(`::-p-aria([name="${name}"][role="${role}"])`).setTimeout(patience.timeout).click();
+  const label = async (text, value) => {
+    const id = await (await page.waitForFunction((t) => [...document.querySelectorAll('.form label')].find((l) => l.textContent.replace(' *', '') === t)?.htmlFor, patience, text)).jsonValue();
+    await page.locator(`[id="${id}"]`).setTimeout(patience.timeout).fill(value);
+  };
+  return { see, press, label };
+}

@@ -9,7 +9,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { begin, failed as pictured, launch, looked as lookedAt, looks, needChromium } from './looks.mjs';
+import { begin, failed as pictured, hands, launch, looked as lookedAt, looks, needChromium, patience } from './looks.mjs';
 
 const [program, shots] = process.argv.slice(2).map((path) => resolve(path));
 needChromium();
@@ -31,7 +31,6 @@ const call = (method, path, body, type = 'application/json') =>
     request.end(body && JSON.stringify(body));
   });
 
-const patience = { timeout: 60_000 };
 const browser = await launch({ protocolTimeout: 120_000 });
 const page = await browser.newPage();
 await page.setViewport({ width: 1280, height: 800 });
@@ -39,11 +38,7 @@ await page.emulateMediaFeatures([{ name: 'prefers-reduced-motion', value: 'reduc
 const wrong = [];
 page.on('pageerror', (e) => wrong.push(`error in the page: ${e.message}`));
 page.on('console', (m) => /Content.Security.Policy/i.test(m.text()) && wrong.push(m.text()));
-const see = (text, selector = 'body') =>
-  page.waitForFunction((t, s) => [...document.querySelectorAll(s)].some((e) => e.innerText.includes(t)), patience, text, selector).catch(async () => {
-    throw new Error(`${selector} does not show ${JSON.stringify(text)}, but\n${await page.evaluate(() => location.hash + '\n' + document.body.innerText.slice(0, 3000))}`);
-  });
-const press = (name, role = 'button') => page.locator(`::-p-aria([name="${name}"][role="${role}"])`).setTimeout(patience.timeout).click();
+const { see, press, label } = hands(page);
 const fill = (name, text) => page.locator(`::-p-aria([name="${name}"])`).setTimeout(patience.timeout).fill(text);
 const clear = async () => {
   await page.$eval('input.words', (e) => (e.focus(), e.select()));
@@ -55,11 +50,6 @@ const firstIs = (name) =>
   page.waitForFunction((n) => document.querySelector('tbody a.to')?.textContent === n, patience, name).catch(async () => {
     throw new Error(`the first row is ${await page.evaluate(() => location.hash + ' ' + document.querySelector('tbody tr')?.innerText)}, want ${name}`);
   });
-// label fills the field of a form that a label is of.
-const label = async (text, value) => {
-  const id = await (await page.waitForFunction((t) => [...document.querySelectorAll('.form label')].find((l) => l.textContent === t)?.htmlFor, patience, text)).jsonValue();
-  await page.locator(`[id="${id}"]`).setTimeout(patience.timeout).fill(value);
-};
 const looked = (name) => lookedAt(page, name, shots);
 
 const definition = {
