@@ -10,11 +10,14 @@ package main
 
 import (
 	"crypto/sha256"
+	"embed"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"log"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -29,29 +32,44 @@ import (
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("lint: ")
+	last := os.Args[len(os.Args)-1]
+	if last == "-V=full" {
+		fmt.Printf("lint version devel buildID=%x\n", version())
+		return
+	}
+	if strings.HasSuffix(last, ".cfg") && outside(last) {
+		debug.SetGCPercent(400)
+		unitchecker.Main(printf.Analyzer, ctrlflow.Analyzer, deprecated.Analyzer)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		log.Fatal(err)
 	}
 	checks := filepath.Join(filepath.Dir(self), "checks")
-	last := os.Args[len(os.Args)-1]
-	switch {
-	case last == "-V=full": // what the go command knows results by
-		sum := sha256.New()
-		for _, program := range []string{self, checks} {
-			text, err := os.ReadFile(program)
-			if err != nil {
-				log.Fatal(err)
-			}
-			sum.Write(text)
+	log.Fatal(syscall.Exec(checks, slices.Concat([]string{checks}, os.Args[1:]), os.Environ()))
+}
+
+//go:embed *.go go.* checks
+var sources embed.FS
+
+// version returns what the go command knows results by: a hash of the sources and of the compiler, which is the same in every
+// checkout, unlike the programs.
+func version() []byte {
+	sum := sha256.New()
+	fmt.Fprintln(sum, runtime.Version())
+	err := fs.WalkDir(sources, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
 		}
-		fmt.Printf("lint version devel buildID=%x\n", sum.Sum(nil))
-	case strings.HasSuffix(last, ".cfg") && outside(last):
-		debug.SetGCPercent(400)
-		unitchecker.Main(printf.Analyzer, ctrlflow.Analyzer, deprecated.Analyzer)
-	default:
-		log.Fatal(syscall.Exec(checks, slices.Concat([]string{checks}, os.Args[1:]), os.Environ()))
+		text, err := sources.ReadFile(path)
+		fmt.Fprintln(sum, path, len(text))
+		sum.Write(text)
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
 	}
+	return sum.Sum(nil)
 }
 
 // outside reports whether the go command asks in the file for the facts of a package outside the repository.
