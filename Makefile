@@ -11,6 +11,7 @@ BESIDE := e2e store/etcd/etcdtest bench
 MODULES := $(TESTED) $(BESIDE)
 # A compiler needs a minute for SQLite, which is one package, and only this sample uses it.
 LINTED := $(filter-out samples/sqltable,$(TESTED))
+UNLINTED := $(filter-out $(LINTED),$(MODULES))
 # The packages of modules of the workspace, for one command: packages that several need are loaded once, and no processor waits
 # for the last package of a module.
 packages = ./... $(patsubst %,./%/...,$(filter-out .,$(1)))
@@ -107,6 +108,9 @@ RACED := ./internal/storage/mvcc/... ./internal/base/budget/... ./internal/ident
 	./internal/standalone/coreapi/... ./internal/controlplane/garbage/... ./internal/standalone/resources/... ./internal/storage/encryption/... ./internal/aggregated/cluster/... ./internal/aggregated/servingcert/... ./internal/model/informer/... ./internal/server/loopback/... \
 	./internal/server/operations/... ./internal/controlplane/aggregate/... ./stream/... ./operation/...
 
+# The race detector needs cgo, which CI leaves out.
+race race-long race-all: export CGO_ENABLED = 1
+
 .PHONY: race
 race: ## run the tests of concurrent packages under the race detector, but for the long ones
 	@$(call tested,$(RACED),-race -short -vet=off -timeout 30m)
@@ -131,11 +135,10 @@ lint-tested: ## gofmt on all files, vet and staticcheck on the modules that make
 
 .PHONY: lint-beside
 lint-beside: ## vet and staticcheck on the other modules of the workspace, which no change in CI compiles
-	@echo "lint $(filter-out $(LINTED),$(MODULES))" && $(call linter,. ./checks) && go vet -vettool=$(CURDIR)/bin/lint/lint $(patsubst %,./%/...,$(filter-out $(LINTED),$(MODULES)))
+	@echo "lint $(UNLINTED)" && $(call linter,. ./checks) && go vet -vettool=$(CURDIR)/bin/lint/lint $(patsubst %,./%/...,$(UNLINTED))
 
-# Builds programs of the module of lint, which selects their versions, into bin/lint. The programs are the same in every
-# checkout and commit, so that the go command finds its results again.
-linter = GOWORK=off go -C internal/testing/lint build -trimpath -buildvcs=false -o $(CURDIR)/bin/lint/ $(1)
+# Builds programs of the module of lint, which selects their versions, into bin/lint.
+linter = GOWORK=off go -C internal/testing/lint build -o $(CURDIR)/bin/lint/ $(1)
 
 .PHONY: staticcheck
 staticcheck: ## staticcheck with the facts of all dependencies: lint leaves out those that take long to compute
