@@ -75,6 +75,9 @@ func TestRun_golden(t *testing.T) {
 // A package generated alone reads its neighbours' generated files; generated together with them, it does not. The
 // order of maps must not matter, either.
 func TestRun_otherPackages_doNotMatter(t *testing.T) {
+	if testing.Short() {
+		t.Skip("loads packages three times")
+	}
 	together := generateForTest(t, "testdata/shop/...")
 	for _, i := range []int{1, 2} { // v1 and v2; v2 imports v1
 		alone := generateForTest(t, together[i].Dir)

@@ -54,6 +54,9 @@ func TestProtobuf_equalsGogo(t *testing.T) {
 
 // The same types without their tags, but beside the .proto file of go-to-protobuf, result in the same code.
 func TestProtobuf_numbersOfProtoFile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("loads k8s.io/api/core/v1 several times")
+	}
 	original := filepath.Join(moduleDir(t, "k8s.io/api"), "core/v1")
 	dir := copyModule(t)
 	types := filepath.Join(dir, "core/v1")
