@@ -44,6 +44,24 @@ func TestNoError_endsWhenConditionHolds(t *testing.T) {
 	})
 }
 
+func TestUntil_slowCondition_isTriedLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for try, pause := range map[time.Duration]time.Duration{
+			0:                      0,
+			100 * time.Millisecond: 100 * time.Millisecond,
+			time.Minute / 2:        200 * time.Millisecond,
+		} {
+			tries := 0
+			_, took := failureOf(t, func(t testing.TB) {
+				testwait.Until(t, "the condition", func() bool { time.Sleep(try); tries++; return tries == 3 })
+			})
+			if pauses := took - 3*try; pauses < 2*pause || pauses > 2*pause+time.Millisecond {
+				t.Errorf("after tries of %s, pauses of %s, want twice %s", try, pauses, pause)
+			}
+		}
+	})
+}
+
 func TestNoError_deadline_failsWithLastError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
