@@ -138,7 +138,7 @@ lint-beside: ## vet and staticcheck on the other modules of the workspace, which
 	@echo "lint $(UNLINTED)" && $(call linter,. ./checks) && go vet -vettool=$(CURDIR)/bin/lint/lint $(patsubst %,./%/...,$(UNLINTED))
 
 # Builds programs of the module of lint, which selects their versions, into bin/lint.
-linter = GOWORK=off go -C internal/testing/lint build -o $(CURDIR)/bin/lint/ $(1)
+linter = GOWORK=off go -C internal/testing/lint build -buildvcs=false -o $(CURDIR)/bin/lint/ $(1)
 
 .PHONY: staticcheck
 staticcheck: ## staticcheck with the facts of all dependencies: lint leaves out those that take long to compute
