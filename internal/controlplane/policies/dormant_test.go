@@ -62,6 +62,18 @@ func source(
 	}, noWatchList{})
 }
 
+// dormancyOf returns the dormancy of plugins for policies, whose informer runs until ctx ends.
+func dormancyOf(ctx context.Context, t *testing.T, policies cache.ListerWatcher) *dormancy {
+	t.Helper()
+	objects := cache.NewSharedIndexInformer(policies, &admissionregistrationv1.ValidatingAdmissionPolicy{}, 0, nil)
+	d, err := newDormancy(objects, ctx.Done())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go objects.RunWithContext(ctx)
+	return d
+}
+
 type noWatchList struct{}
 
 func (noWatchList) IsWatchListSemanticsUnSupported() bool { return true }
@@ -116,17 +128,12 @@ func TestDormant_callsOnlyForResourcesThatRulesName(t *testing.T) {
 		defer synctest.Wait()
 		defer cancel()
 		open, changes := make(chan struct{}), watch.NewFake()
-		objects := cache.NewSharedIndexInformer(source(open, changes), &admissionregistrationv1.ValidatingAdmissionPolicy{}, 0, nil)
 		mutates, validates := &counting{
 			Handler: admission.NewHandler(admission.Create),
 		}, &countingValidation{
 			Handler: admission.NewHandler(admission.Create),
 		}
-		d, err := newDormancy(objects, ctx.Done())
-		if err != nil {
-			t.Fatal(err)
-		}
-		go objects.RunWithContext(ctx)
+		d := dormancyOf(ctx, t, source(open, changes))
 		close(open)
 		ask := func() {
 			t.Helper()
@@ -184,17 +191,7 @@ func TestDormant_waitsForInitialList(t *testing.T) {
 				defer synctest.Wait()
 				defer cancel()
 				open := make(chan struct{})
-				objects := cache.NewSharedIndexInformer(
-					source(open, watch.NewFake(), policyFor("", "kinds")),
-					&admissionregistrationv1.ValidatingAdmissionPolicy{},
-					0,
-					nil,
-				)
-				d, err := newDormancy(objects, ctx.Done())
-				if err != nil {
-					t.Fatal(err)
-				}
-				go objects.RunWithContext(ctx)
+				d := dormancyOf(ctx, t, source(open, watch.NewFake(), policyFor("", "kinds")))
 				plugin := &countingValidation{Handler: admission.NewHandler(admission.Create)}
 				answer := make(chan error, 1)
 				go func() {
@@ -268,13 +265,7 @@ func TestDormancy_equivalentResource_ends(t *testing.T) {
 				defer cancel()
 				open := make(chan struct{})
 				close(open)
-				objects := cache.NewSharedIndexInformer(source(open, watch.NewFake(), policyFor(named.Group, named.Resource)),
-					&admissionregistrationv1.ValidatingAdmissionPolicy{}, 0, nil)
-				d, err := newDormancy(objects, ctx.Done())
-				if err != nil {
-					t.Fatal(err)
-				}
-				go objects.RunWithContext(ctx)
+				d := dormancyOf(ctx, t, source(open, watch.NewFake(), policyFor(named.Group, named.Resource)))
 				same := runtime.NewEquivalentResourceRegistryWithIdentity(func(schema.GroupResource) string { return "kinds" })
 				for _, resource := range []schema.GroupResource{{Resource: "kinds"}, named} {
 					same.RegisterKindFor(resource.WithVersion(""), "", schema.GroupVersionKind{Group: resource.Group, Kind: "Kind"})
