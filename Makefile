@@ -7,11 +7,10 @@ KUBECTL := $(or $(shell command -v kubectl),bin/kubectl)
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 TESTED := . cmd/annex cmd/kubectl-annex samples/animal samples/wardle samples/sqltable samples/ownjournal samples/cicd samples/restaurant samples/devops workloads release docs/site e2e/attack
+# What no other module imports, with libraries of its own: a third of what compilers and linkers do for the tests.
+TOOL := cmd/annex cmd/kubectl-annex workloads release
 BESIDE := e2e store/etcd/etcdtest bench
 MODULES := $(TESTED) $(BESIDE)
-# A compiler needs a minute for SQLite, which is one package, and only this sample uses it.
-LINTED := $(filter-out samples/sqltable,$(TESTED))
-UNLINTED := $(filter-out $(LINTED),$(MODULES))
 # The packages of modules of the workspace, for one command: packages that several need are loaded once, and no processor waits
 # for the last package of a module.
 packages = ./... $(patsubst %,./%/...,$(filter-out .,$(1)))
@@ -50,13 +49,17 @@ modules:
 	@GOWORK=off go -C samples/animal list -deps -test ./... >/dev/null
 
 .PHONY: test
-test: modules ## run all tests but the long ones, which have turns
-	@$(call tested,$$(go list $(call packages,$(filter-out samples/%,$(TESTED))) | grep -v '/internal/testing/apitest/controlplane$$'),-short -vet=off -timeout 30m) # make lint vets
+test: modules ## run all tests but the long ones, which have turns (WITHOUT="module..." leaves modules out)
+	@$(call tested,$$(go list $(call packages,$(filter-out samples/% $(WITHOUT),$(TESTED))) | grep -v '/internal/testing/apitest/controlplane$$'),-short -vet=off -timeout 30m) # make lint vets
 
 # The targets that CI runs in turn, as .ci/turns says: each is some minutes.
 .PHONY: test-house
 test-house: ## the house tests that list the packages of all modules and link a program
 	@$(call tested,.,-count=1 -vet=off -timeout 30m)
+
+.PHONY: test-tool
+test-tool: modules ## the tests of the tool, the workloads and the releases, which CI leaves out of make test if no change touches them
+	@$(call tested,$(patsubst %,./%/...,$(TOOL)),-short -vet=off -timeout 30m)
 
 .PHONY: test-scripts
 test-scripts: modules ## the tool's command line, as scripts
@@ -84,7 +87,7 @@ test-server: ## the whole server with its random requests, full disks, memory an
 
 # Each binary of these two links a whole server, which takes ten seconds and more, and runs many.
 .PHONY: test-samples
-test-samples: ## the tests of the samples, which make lint compiles
+test-samples: ## the tests of the samples, which make lint reads
 	@$(call tested,$(patsubst %,./%/...,$(filter samples/%,$(TESTED))),-count=1 -vet=off -timeout 30m)
 
 .PHONY: test-controlplane
@@ -125,30 +128,26 @@ race-all: ## run all tests under the race detector: half an hour and more
 	go -C $$m test -race -timeout 60m ./... || failed="$$failed $$m"; done; [ -z "$$failed" ] || { echo "races or failures in:$$failed"; exit 1; }
 
 .PHONY: lint
-lint: lint-tested lint-beside ## gofmt on all files, vet and staticcheck on the modules of the workspace
-
-.PHONY: lint-tested
-lint-tested: ## gofmt on all files, vet and staticcheck on the modules that make test tests, without samples/sqltable
+lint: bin/lint ## gofmt on all files, vet and staticcheck on the modules of the workspace
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "$$unformatted"; echo "run gofmt -w on the files above"; exit 1; }
 	@go run ./internal/testing/prose -check .
-	@echo "lint the modules of the workspace" && $(call linter,. ./checks) && go vet -vettool=$(CURDIR)/bin/lint/lint $(call packages,$(LINTED))
+	@echo "lint the modules of the workspace" && $(linted) $(call packages,$(MODULES))
 
-.PHONY: lint-beside
-lint-beside: ## vet and staticcheck on the other modules of the workspace, which no change in CI compiles
-	@echo "lint $(UNLINTED)" && $(call linter,. ./checks) && go vet -vettool=$(CURDIR)/bin/lint/lint $(patsubst %,./%/...,$(UNLINTED))
+.PHONY: lint-deep
+lint-deep: bin/lint ## the same analyzers with the facts of all dependencies: lint has those of what the modules import
+	@$(linted) -deep $(call packages,$(MODULES))
 
-# Builds programs of the module of lint, which selects their versions, into bin/lint.
-linter = GOWORK=off go -C internal/testing/lint build -buildvcs=false -o $(CURDIR)/bin/lint/ $(1)
-
-.PHONY: staticcheck
-staticcheck: ## staticcheck with the facts of all dependencies: lint leaves out those that take long to compute
-	@$(call linter,honnef.co/go/tools/cmd/staticcheck) && bin/lint/staticcheck $(call packages,$(MODULES))
-
-# Most of these modules compile k8s.io/kubernetes and its dependencies, which takes minutes.
 .PHONY: lint-apart
-lint-apart: ## vet and staticcheck on the modules outside the workspace, which no test in CI compiles
-	@$(call linter,honnef.co/go/tools/cmd/staticcheck)
-	@for m in $(APART); do echo "lint $$m"; (cd $$m && export GOWORK=off && go vet ./... && $(CURDIR)/bin/lint/staticcheck ./...) || exit 1; done
+lint-apart: bin/lint ## vet and staticcheck on the modules outside the workspace, and the tests of lint
+	GOWORK=off go -C internal/testing/lint test ./...
+	@for m in $(APART); do echo "lint $$m"; (cd $$m && GOWORK=off $(linted) ./...) || exit 1; done
+
+# The module of lint selects its versions itself. It reads sources alone: those that need cgo have others without it.
+linted = CGO_ENABLED=0 $(CURDIR)/bin/lint
+.PHONY: bin/lint
+bin/lint:
+	@[ ! -d $@ ] || rm -r $@
+	@GOWORK=off go -C internal/testing/lint build -buildvcs=false -o $(CURDIR)/$@ .
 
 .PHONY: vuln
 vuln: ## look for known vulnerabilities (needs the vulnerability database)

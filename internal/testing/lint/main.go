@@ -1,89 +1,85 @@
-// Command lint is the tool that make lint has go vet run on every package: the analyzers of vet and of staticcheck in one pass.
-// Each alone reads the sources of all dependencies for the facts that it needs, which takes longer than the repository itself.
+// Command lint runs the analyzers of go vet and of staticcheck on the packages that its arguments name, with their tests, and
+// prints what they find. Its exit code is 1 if they find something, and 2 if they cannot run.
 //
-// Of packages outside the repository it computes only the facts that follow from declarations and control flow: what is
-// deprecated, what prints, what does not return. Facts for which staticcheck builds an intermediate representation of a package
-// (which functions are pure, which never return nil, which take pairs of arguments) are computed only of packages of the
-// repository, and by make staticcheck of all. The program checks, beside this one, has the analyzers; this one has those for
-// facts alone, for it starts 2,000 times, and the tables of the others take longer to set up than most packages to read.
+// It reads everything from sources, each package once and in one process. The programs that go vet and staticcheck start for each
+// package read the types of all that it imports again, which takes longer for 2,500 dependencies than to check the repository.
+// Analyzers know of a dependency what they found out about it before, such as which functions are deprecated, print or have no
+// side effects: their facts. Lint computes them for the dependencies that a named package imports, and with -deep for all.
 package main
 
 import (
-	"crypto/sha256"
-	"embed"
-	"encoding/json"
+	"cmp"
+	"flag"
 	"fmt"
-	"io/fs"
+	"go/token"
 	"log"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"syscall"
-
-	"golang.org/x/tools/go/analysis/passes/ctrlflow"
-	"golang.org/x/tools/go/analysis/passes/printf"
-	"golang.org/x/tools/go/analysis/unitchecker"
-	"honnef.co/go/tools/analysis/facts/deprecated"
 )
 
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("lint: ")
-	last := os.Args[len(os.Args)-1]
-	if last == "-V=full" {
-		fmt.Printf("lint version devel buildID=%x\n", version())
-		return
+	debug.SetGCPercent(400) // the types of all packages stay in memory
+	deep := flag.Bool("deep", false, "compute facts for all dependencies, which takes twice as long and 6 GiB of memory")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: lint [-deep] PACKAGE...")
+		flag.PrintDefaults()
 	}
-	if strings.HasSuffix(last, ".cfg") && outside(last) {
-		debug.SetGCPercent(400)
-		unitchecker.Main(printf.Analyzer, ctrlflow.Analyzer, deprecated.Analyzer)
+	flag.Parse()
+	if flag.NArg() == 0 {
+		flag.Usage()
+		os.Exit(2)
 	}
-	self, err := os.Executable()
+	found, err := findings(flag.Args(), *deep)
 	if err != nil {
-		log.Fatal(err)
+		log.Print(err)
+		os.Exit(2)
 	}
-	checks := filepath.Join(filepath.Dir(self), "checks")
-	log.Fatal(syscall.Exec(checks, slices.Concat([]string{checks}, os.Args[1:]), os.Environ()))
+	for _, line := range found {
+		fmt.Println(line)
+	}
+	if len(found) > 0 {
+		os.Exit(1)
+	}
 }
 
-//go:embed *.go go.* checks
-var sources embed.FS
-
-// version returns what the go command knows results by: a hash of the sources and of the compiler, which is the same in every
-// checkout, unlike the programs.
-func version() []byte {
-	sum := sha256.New()
-	fmt.Fprintln(sum, runtime.Version())
-	err := fs.WalkDir(sources, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+// findings returns what the analyzers find in the packages that the patterns of the go command match, a line each, in the order of their places.
+func findings(patterns []string, deep bool) ([]string, error) {
+	units, err := load(patterns, deep)
+	if err != nil {
+		return nil, err
+	}
+	files := token.NewFileSet()
+	if err := run(files, units); err != nil {
+		return nil, err
+	}
+	type finding struct {
+		at      token.Position
+		message string
+	}
+	var all []finding
+	for _, u := range units {
+		for _, d := range u.found {
+			all = append(all, finding{files.Position(d.Pos), d.Message})
 		}
-		text, err := sources.ReadFile(path)
-		fmt.Fprintln(sum, path, len(text))
-		sum.Write(text)
-		return err
+	}
+	slices.SortFunc(all, func(a, b finding) int {
+		return cmp.Or(strings.Compare(a.at.Filename, b.at.Filename), a.at.Line-b.at.Line, a.at.Column-b.at.Column, strings.Compare(a.message, b.message))
 	})
+	here, err := os.Getwd()
 	if err != nil {
-		log.Fatal(err)
+		return nil, err
 	}
-	return sum.Sum(nil)
-}
-
-// outside reports whether the go command asks in the file for the facts of a package outside the repository.
-func outside(file string) bool {
-	var unit struct {
-		ModulePath, ModuleVersion string
-		VetxOnly                  bool
+	var lines []string
+	for _, f := range slices.Compact(all) {
+		if name, err := filepath.Rel(here, f.at.Filename); err == nil {
+			f.at.Filename = name
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s", f.at, f.message))
 	}
-	text, err := os.ReadFile(file)
-	if err == nil {
-		err = json.Unmarshal(text, &unit)
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
-	return unit.VetxOnly && (unit.ModulePath == "" || unit.ModuleVersion != "") // modules of the workspace have no version
+	return lines, nil
 }
