@@ -28,10 +28,10 @@ help: ## list the targets
 # Tests as go test prints them. Up to three that fail are run once more, each alone: those that pass then are defects too
 # (docs/maintaining/flaky.md), are named at the end, and written to the file FLAKY if that is set. A data race is never tried again.
 # The linker leaves out what only debuggers read, which takes it half of its time. Tests of servers wait more than they compute:
-# four at a time leave no processor idle.
+# four at a time, of three packages, leave no processor of two idle.
 tested = ( reruns=$$(mktemp) && trap 'rm -f "$$reruns"' EXIT && go run $(GOTESTSUM) --format standard-quiet --hide-summary=skipped \
 	--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race --rerun-fails-report "$$reruns" \
-	--packages "$(1)" -- -ldflags=-s -parallel 4 $(2) && { [ ! -s "$$reruns" ] || { echo "These tests failed, and passed when run once more, alone:"; tee -a "$${FLAKY:-/dev/null}" < "$$reruns"; }; } )
+	--packages "$(1)" -- -ldflags=-s -p 3 -parallel 4 $(2) && { [ ! -s "$$reruns" ] || { echo "These tests failed, and passed when run once more, alone:"; tee -a "$${FLAKY:-/dev/null}" < "$$reruns"; }; } )
 
 .PHONY: run
 run: $(filter bin/%,$(KUBECTL)) ## serve the wardle sample from ./data until interrupted
@@ -48,9 +48,11 @@ quick: ## vet, the house tests and the unit tests of every district, within a mi
 modules:
 	@GOWORK=off go -C samples/animal list -deps -test ./... >/dev/null
 
+# The tests of whole servers, which take the longest, begin as early as possible.
 .PHONY: test
 test: modules ## run all tests but the long ones, which have turns (WITHOUT="module..." leaves modules out)
-	@$(call tested,$$(go list $(call packages,$(filter-out samples/% $(WITHOUT),$(TESTED))) | grep -v '/internal/testing/apitest/controlplane$$'),-short -vet=off -timeout 30m) # make lint vets
+	@$(call tested,$$(go list ./internal/testing/apitest && go list $(call packages,$(filter-out samples/% $(WITHOUT),$(TESTED))) | \
+		grep -vE '/internal/testing/apitest(/controlplane)?$$'),-short -vet=off -timeout 30m) # make lint vets
 
 # The targets that CI runs in turn, as .ci/turns says: each is some minutes.
 .PHONY: test-house
@@ -242,9 +244,9 @@ console-test: bin/kubectl ## use the console and the explorer in a headless Chro
 	else echo "node or npm is not installed: the console is not tested in a browser"; fi
 
 .PHONY: console-short
-console-short: ## the short path of console-test, with the tool alone, in less than a minute
-	@.ci/chromium; if command -v node npm >/dev/null; then mkdir -p $(BROWSER) && go -C cmd/annex build -o $(CURDIR)/$(BROWSER)/annex . && \
-		$(MAKE) --no-print-directory $(CONSOLE)/node_modules && node $(CONSOLE)/test/short.mjs $(BROWSER)/annex $(SHOTS); \
+console-short: ## the short path of console-test, with one server, in less than a minute
+	@.ci/chromium; if command -v node npm >/dev/null; then mkdir -p $(BROWSER) && go build -o $(BROWSER)/plane ./internal/testing/plane && \
+		$(MAKE) --no-print-directory $(CONSOLE)/node_modules && node $(CONSOLE)/test/short.mjs $(BROWSER)/plane $(SHOTS); \
 	else echo "node or npm is not installed: the console is not tested in a browser"; fi
 
 .PHONY: console-large

@@ -3,7 +3,7 @@
 //
 //   node short.mjs PROGRAM [folder for screenshots]
 //
-// PROGRAM is the annex tool, whose "serve" it starts. With a folder, pictures of the pages are put there.
+// PROGRAM is the annex tool or internal/testing/plane, whose "serve" it starts. With a folder, pictures of the pages are put there.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
