@@ -130,17 +130,23 @@ func kindOf(data []byte) (schema.GroupVersionKind, error) {
 }
 
 func kindOfStored(data []byte) (schema.GroupVersionKind, bool) {
+	kind, _, ok := kindAtBegin(data)
+	return kind, ok
+}
+
+// kindAtBegin also returns the length of the bytes up to the kind and version.
+func kindAtBegin(data []byte) (_ schema.GroupVersionKind, length int, ok bool) {
 	rest, _ := bytes.CutPrefix(data, storedKind)
 	kind, rest, ok := bytes.Cut(rest, storedVersion)
 	if !ok || bytes.ContainsAny(kind, `"\\`) {
-		return schema.GroupVersionKind{}, false
+		return schema.GroupVersionKind{}, 0, false
 	}
-	version, _, ok := bytes.Cut(rest, []byte(`"`))
+	version, rest, ok := bytes.Cut(rest, []byte(`"`))
 	if !ok || bytes.ContainsRune(version, '\\') {
-		return schema.GroupVersionKind{}, false
+		return schema.GroupVersionKind{}, 0, false
 	}
 	gv, err := schema.ParseGroupVersion(string(version))
-	return gv.WithKind(string(kind)), err == nil
+	return gv.WithKind(string(kind)), len(data) - len(rest), err == nil
 }
 
 // Form is the kind, version and media type of a stored object.
@@ -151,53 +157,77 @@ type Form struct {
 
 // FormOf reads the form from the beginning of stored bytes. It returns false if they are not an encoded object.
 func FormOf(data []byte) (Form, bool) {
-	form := Form{MediaType: runtime.ContentTypeJSON}
-	if message, ok := bytes.CutPrefix(data, protobufPrefix); ok {
-		form.MediaType = runtime.ContentTypeProtobuf
-		if form.GroupVersionKind, ok = envelopeKind(message); !ok {
-			return Form{}, false
-		}
-		return form, true
+	var r FormReader
+	return r.FormOf(data)
+}
+
+// FormReader reads the forms of many objects. Most objects of a kind begin with the same bytes, which it parses once. The zero
+// value is ready for use, by one goroutine at a time.
+type FormReader struct {
+	begin []byte // of the last object, up to its kind and version
+	form  Form
+}
+
+// FormOf is like the function FormOf.
+func (r *FormReader) FormOf(data []byte) (Form, bool) {
+	if len(r.begin) > 0 && bytes.HasPrefix(data, r.begin) {
+		return r.form, true
 	}
-	kind, err := kindOf(data)
-	if err != nil || kind.Kind == "" || kind.Version == "" {
+	form, length, ok := formOf(data)
+	if !ok {
 		return Form{}, false
 	}
-	form.GroupVersionKind = kind
+	r.begin, r.form = append(r.begin[:0], data[:length]...), form
 	return form, true
 }
 
-// envelopeKind reads the kind of a runtime.Unknown without parsing the contained object.
-func envelopeKind(message []byte) (schema.GroupVersionKind, bool) {
-	const typeMeta, apiVersion, kind = 1, 1, 2 // field numbers
-	meta, ok := bytesField(message, typeMeta)
-	if !ok {
-		return schema.GroupVersionKind{}, false
+// formOf also returns the length of the beginning that names the form; 0 if only all of the data does.
+func formOf(data []byte) (form Form, length int, ok bool) {
+	if message, ok := bytes.CutPrefix(data, protobufPrefix); ok {
+		kind, length, ok := envelopeKind(message)
+		return Form{kind, runtime.ContentTypeProtobuf}, len(protobufPrefix) + length, ok
 	}
-	version, _ := bytesField(meta, apiVersion)
-	name, ok := bytesField(meta, kind)
-	gv, err := schema.ParseGroupVersion(string(version))
-	return gv.WithKind(string(name)), ok && err == nil && len(name) > 0 && gv.Version != ""
+	if kind, length, ok := kindAtBegin(data); ok {
+		return Form{kind, runtime.ContentTypeJSON}, length, kind.Kind != "" && kind.Version != ""
+	}
+	kind, err := json.DefaultMetaFactory.Interpret(data)
+	if err != nil || kind.Kind == "" || kind.Version == "" {
+		return Form{}, 0, false
+	}
+	return Form{*kind, runtime.ContentTypeJSON}, 0, true
 }
 
-// bytesField returns the first field with a number, which has to be of type bytes.
-func bytesField(message []byte, number protowire.Number) ([]byte, bool) {
-	for len(message) > 0 {
-		n, t, length := protowire.ConsumeTag(message)
-		if length < 0 {
-			return nil, false
-		}
-		message = message[length:]
-		if n == number && t == protowire.BytesType {
-			value, length := protowire.ConsumeBytes(message)
-			return value, length >= 0
-		}
-		if length = protowire.ConsumeFieldValue(n, t, message); length < 0 {
-			return nil, false
-		}
-		message = message[length:]
+// envelopeKind reads the kind of a runtime.Unknown without parsing the contained object. Its length ends behind the kind.
+func envelopeKind(message []byte) (_ schema.GroupVersionKind, length int, ok bool) {
+	const typeMeta, apiVersion, kind = 1, 1, 2 // field numbers
+	meta, length, ok := bytesField(message, typeMeta)
+	if !ok {
+		return schema.GroupVersionKind{}, 0, false
 	}
-	return nil, false
+	version, _, _ := bytesField(meta, apiVersion)
+	name, _, ok := bytesField(meta, kind)
+	gv, err := schema.ParseGroupVersion(string(version))
+	return gv.WithKind(string(name)), length, ok && err == nil && len(name) > 0 && gv.Version != ""
+}
+
+// bytesField returns the first field with a number, which has to be of type bytes, and the length of the message to its end.
+func bytesField(message []byte, number protowire.Number) (value []byte, end int, ok bool) {
+	for end < len(message) {
+		n, t, length := protowire.ConsumeTag(message[end:])
+		if length < 0 {
+			return nil, 0, false
+		}
+		end += length
+		if n == number && t == protowire.BytesType {
+			value, length := protowire.ConsumeBytes(message[end:])
+			return value, end + length, length >= 0
+		}
+		if length = protowire.ConsumeFieldValue(n, t, message[end:]); length < 0 {
+			return nil, 0, false
+		}
+		end += length
+	}
+	return nil, 0, false
 }
 
 // IsStoredJSON reports whether stored bytes are JSON.

@@ -140,3 +140,23 @@ func TestFormOf(t *testing.T) {
 		}
 	}
 }
+
+// What the reader remembers of one object must not decide about another one.
+func TestFormReader_anyOrder_isFormOf(t *testing.T) {
+	all := []string{
+		`{"kind":"Pot","apiVersion":"v1","a":1}`, `{"kind":"Pot","apiVersion":"v1"`, `{"kind":"Pot","apiVersion":"v1beta1"}`,
+		`{"kind":"Pot","apiVersion":"v1`, `{"kind":"Pots","apiVersion":"v1"}`, `{"apiVersion":"v1","kind":"Pot"}`, `{}`, ``,
+		"k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pot", "k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pot\x12\x01x", "k8s\x00\x0a\x0a\x0a\x02v1\x12\x04Pots",
+		"k8s\x00\x12\x00\x0a\x09\x0a\x02v1\x12\x03Pot", "k8s\x00\x12\x00\x0a\x09\x0a\x02v2\x12\x03Pot", "k8s\x00\x0a\x09\x0a\x02v1\x12\x03Po",
+	}
+	for _, before := range all {
+		for _, data := range all {
+			var r FormReader
+			r.FormOf([]byte(before))
+			got, ok := r.FormOf([]byte(data))
+			if want, wantOK := FormOf([]byte(data)); got != want || ok != wantOK {
+				t.Errorf("%q after %q: %v, %t, want %v, %t", data, before, got, ok, want, wantOK)
+			}
+		}
+	}
+}

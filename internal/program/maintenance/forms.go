@@ -54,6 +54,7 @@ type Forms struct {
 // every backend and with objects that other replicas write. Encrypted values are decrypted.
 type forms struct {
 	resource Resource
+	stored   convert.FormReader
 	counts   map[convert.Form]int64
 	problems map[convert.Form]string
 }
@@ -71,7 +72,7 @@ func (f *forms) add(ctx context.Context, v store.Value) {
 		}
 		data = plain
 	}
-	form, _ := convert.FormOf(data)
+	form, _ := f.stored.FormOf(data)
 	f.counts[form]++
 	if n := f.counts[form]; n&(n-1) == 0 && form.MediaType != "" && f.problems[form] == "" && f.decodes(form) {
 		if err := f.resource.decode(data); err != nil {
@@ -179,6 +180,7 @@ func (l *Local) formsIn(
 			counts[r.Resource] = newForms(r)
 		}
 	}
+	resources, customs := ownersOf(l.Resources), ownersOf(custom)
 	for v, err := range reader.Values(ctx, "") {
 		if err == nil {
 			err = ctx.Err()
@@ -186,12 +188,11 @@ func (l *Local) formsIn(
 		if err != nil {
 			return nil, err
 		}
-		r, _ := l.resource(v.Key)
-		if counted := counts[r.Resource]; counted != nil && r.Prefix != "" {
-			counted.add(ctx, v)
+		if r := resources.of(v.Key); r != nil && counts[r.Resource] != nil {
+			counts[r.Resource].add(ctx, v)
 			continue
 		}
-		if slices.ContainsFunc(custom, func(r Resource) bool { return r.has(v.Key) }) {
+		if customs.of(v.Key) != nil {
 			continue
 		}
 		prefix := unknownPrefix(v.Key)

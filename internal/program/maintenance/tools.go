@@ -124,19 +124,40 @@ func (l *Local) custom(ctx context.Context) ([]Resource, error) {
 	return l.Custom(ctx, l.Default, l.Storages[at].Backend)
 }
 
-// resource returns the resource that a key belongs to.
+// resource returns the resource that a key belongs to: with the longest prefix, if there are several. Owners finds those of many keys.
 func (l *Local) resource(key string) (Resource, bool) {
-	i := slices.IndexFunc(l.Resources, func(r Resource) bool { return r.has(key) })
-	if i < 0 {
-		return Resource{}, false
+	var found Resource
+	for i := range l.Resources {
+		r := &l.Resources[i]
+		if rest, ok := strings.CutPrefix(key, r.Prefix); ok && strings.HasPrefix(rest, "/") && len(r.Prefix) > len(found.Prefix) {
+			found = *r
+		}
 	}
-	return l.Resources[i], true
+	return found, found.Prefix != ""
 }
 
-// has reports whether a key is that of an object of the resource.
-func (r Resource) has(key string) bool {
-	rest, ok := strings.CutPrefix(key, r.Prefix) // called for every object: joining strings would cost more
-	return ok && strings.HasPrefix(rest, "/")
+// owners are resources by the prefixes of their keys.
+type owners map[string]*Resource
+
+// ownersOf leaves out resources without a prefix, which are not stored.
+func ownersOf(resources []Resource) owners {
+	byPrefix := make(owners, len(resources))
+	for i := range resources {
+		if prefix := resources[i].Prefix; prefix != "" && byPrefix[prefix] == nil {
+			byPrefix[prefix] = &resources[i]
+		}
+	}
+	return byPrefix
+}
+
+// of returns the resource that a key belongs to, or nil.
+func (o owners) of(key string) *Resource {
+	for at := strings.LastIndexByte(key, '/'); at > 0; at = strings.LastIndexByte(key[:at], '/') {
+		if r := o[key[:at]]; r != nil {
+			return r
+		}
+	}
+	return nil
 }
 
 // Stats are statistics of one storage.
@@ -185,15 +206,16 @@ func (l *Local) stats(ctx context.Context, s Storage) (Stats, error) {
 	defer snapshot.Close()
 	stats.Revision = snapshot.Revision()
 	counts := map[string]*forms{}
+	resources := ownersOf(l.Resources)
 	for v, err := range snapshot.Values(ctx) {
 		if err != nil {
 			return Stats{}, err
 		}
 		r := ResourceStats{Resource: unknownPrefix(v.Key), Unknown: true}
-		if known, ok := l.resource(v.Key); ok {
+		if known := resources.of(v.Key); known != nil {
 			r = ResourceStats{Resource: known.Resource.String()}
 			if counts[r.Resource] == nil {
-				counts[r.Resource] = newForms(known)
+				counts[r.Resource] = newForms(*known)
 			}
 			counts[r.Resource].add(ctx, v)
 		}
