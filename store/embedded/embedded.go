@@ -64,8 +64,9 @@ type Journal struct {
 }
 
 var (
-	_ journal.Recoverer = (*Journal)(nil)
-	_ journal.Shelf     = (*Journal)(nil)
+	_ journal.Recoverer  = (*Journal)(nil)
+	_ journal.Shelf      = (*Journal)(nil)
+	_ journal.ManyReader = (*Journal)(nil)
 )
 
 // slowDisk is the duration after which an operation is reported as slow.
@@ -192,7 +193,9 @@ func databaseOptions(options Options, disk *disk, lock *pebble.Lock, logger *slo
 		// rare for their order to matter.
 		L0StopWritesThreshold:       1 << 20,
 		MemTableStopWritesThreshold: 16,
-		Logger:                      databaseLogger{logger: logger, fail: disk.fail},
+		// A replay reads all blocks, and requests read few.
+		Levels: [7]pebble.LevelOptions{{BlockSize: 32 << 10}},
+		Logger: databaseLogger{logger: logger, fail: disk.fail},
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { disk.fail(describe(err)) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
@@ -320,6 +323,65 @@ func (j *Journal) read(revision uint64) (journal.Record, error) {
 	}
 	record, err := decodeRecord(revision, data)
 	return record, errors.Join(err, closer.Close())
+}
+
+// near is the number of records that ReadMany rather passes than seeks the next one: about those of a block.
+const near = 16
+
+// ReadMany implements journal.ManyReader.
+func (j *Journal) ReadMany(revisions []uint64, yield func(journal.Record) bool) error {
+	if j.closed.Load() {
+		return journal.ErrClosed
+	}
+	if err := j.readMany(revisions, yield); err != nil {
+		return fmt.Errorf("read journal %s: %w", j.dir, err)
+	}
+	return nil
+}
+
+func (j *Journal) readMany(revisions []uint64, yield func(journal.Record) bool) (err error) {
+	iter, err := j.db.NewIter(&pebble.IterOptions{LowerBound: recordPrefix, UpperBound: recordLimit})
+	if err != nil {
+		return describe(err)
+	}
+	var at uint64 // the revision that the iterator has reached
+	defer func() {
+		// Close repeats an error of the iterator.
+		if closed := iter.Close(); err == nil && closed != nil {
+			err = damagedBy(at, closed)
+		}
+	}()
+	for _, revision := range revisions {
+		for passed := 0; at < revision; passed++ {
+			var valid, isRecord bool
+			if at > 0 && passed < near && revision-at <= near {
+				valid = iter.Next()
+			} else {
+				valid = iter.SeekGE(recordKey(revision))
+			}
+			if !valid {
+				return nil
+			}
+			if at, isRecord = revisionOf(iter.Key()); !isRecord {
+				return journal.Damaged(0, "%q is not a key of a record", iter.Key())
+			}
+		}
+		if at > revision {
+			continue
+		}
+		data, err := iter.ValueAndErr()
+		if err != nil {
+			return damagedBy(revision, err)
+		}
+		record, err := recordIn(revision, data)
+		if err != nil {
+			return err
+		}
+		if !yield(record) {
+			return nil
+		}
+	}
+	return nil
 }
 
 // Trim implements journal.Journal.

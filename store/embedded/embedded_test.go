@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -267,7 +269,7 @@ func TestClose_laterCalls_returnErrClosed(t *testing.T) {
 	_, read := j.Read(1)
 	_, _, replayed := replay(j)
 	for call, err := range map[string]error{
-		"Append": appended, "Read": read, "Replay": replayed, "Trim": j.Trim(1, nil), "Err": j.Err(),
+		"Append": appended, "Read": read, "ReadMany": j.ReadMany([]uint64{1}, func(journal.Record) bool { return true }), "Replay": replayed, "Trim": j.Trim(1, nil), "Err": j.Err(),
 	} {
 		if !errors.Is(err, journal.ErrClosed) {
 			t.Errorf("%s: error %v", call, err)
@@ -314,6 +316,59 @@ func TestReplay_manyBatches_keepTheirValues(t *testing.T) {
 	}
 	if next = 1; see(last+1) != nil || next != last+1 {
 		t.Errorf("a replay of %d records ends before %d", last, next)
+	}
+}
+
+// Revisions are read near each other, far from each other, trimmed ones, ones that never were, and none.
+func TestReadMany_anyRevisions_areThoseOfRead(t *testing.T) {
+	j := mustOpen(t, t.TempDir(), embedded.Options{MemTableSize: 256 << 10})
+	const last = 3000
+	for revision := uint64(1); revision <= last; revision++ {
+		wait, err := j.Append(bigRecord(revision))
+		if err == nil && revision%100 == 0 {
+			err = wait()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var dropped []uint64
+	for revision := uint64(1); revision < last/2; revision++ {
+		if revision%3 == 0 || revision > 700 && revision < 900 {
+			dropped = append(dropped, revision)
+		}
+	}
+	if err := j.Trim(last/2, dropped); err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, gap := range []int{1, 2, 20, 500, 5000} {
+		var revisions, want, got []uint64
+		for revision := uint64(1 + random.IntN(gap)); revision < last+100; revision += uint64(1 + random.IntN(gap)) {
+			revisions = append(revisions, revision)
+			if _, err := j.Read(revision); err == nil {
+				want = append(want, revision)
+			} else if !errors.Is(err, journal.ErrNotFound) {
+				t.Fatal(err)
+			}
+		}
+		err := j.ReadMany(revisions, func(r journal.Record) bool {
+			if want := bigRecord(r.Revision); r.Key != want.Key || !bytes.Equal(r.Value, want.Value) {
+				t.Errorf("record %d of %q has %d bytes", r.Revision, r.Key, len(r.Value))
+			}
+			got = append(got, r.Revision)
+			return true
+		})
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("with gaps up to %d: %d of %d records, %v", gap, len(got), len(want), err)
+		}
+	}
+	n := 0
+	if err := j.ReadMany([]uint64{1, 2, 4}, func(journal.Record) bool { n++; return n < 2 }); err != nil || n != 2 {
+		t.Errorf("%d records before yield has enough, %v", n, err)
+	}
+	if err := j.ReadMany(nil, func(journal.Record) bool { t.Error("a record of none"); return true }); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -96,6 +96,16 @@ type Recoverer interface {
 	Recover() (Journal, error)
 }
 
+// ManyReader is a journal that reads many records faster than one by one.
+type ManyReader interface {
+	Journal
+
+	// ReadMany calls yield for each of the records with these revisions, which rise, until yield returns false. It leaves out
+	// those that Read would not find. A record's Value is valid until yield returns. An error, as those of Read, ends it. It may be
+	// called concurrently with everything but Close.
+	ReadMany(revisions []uint64, yield func(Record) bool) error
+}
+
 // Purger is a journal whose files may hold dropped records for a while after Trim.
 type Purger interface {
 	Journal

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -166,6 +167,11 @@ func (l *Local) Forms(ctx context.Context) (all []Forms, unserved []Unserved, er
 	return all, unserved, unreadable
 }
 
+// unordered is a storage that yields values faster if their order does not matter. Their data is valid until the next value.
+type unordered interface {
+	ValuesInAnyOrder(ctx context.Context, prefix string) iter.Seq2[store.Value, error]
+}
+
 func (l *Local) formsIn(
 	ctx context.Context,
 	storage string,
@@ -181,7 +187,11 @@ func (l *Local) formsIn(
 		}
 	}
 	resources, customs := ownersOf(l.Resources), ownersOf(custom)
-	for v, err := range reader.Values(ctx, "") {
+	values := reader.Values
+	if quick, ok := reader.(unordered); ok {
+		values = quick.ValuesInAnyOrder
+	}
+	for v, err := range values(ctx, "") {
 		if err == nil {
 			err = ctx.Err()
 		}

@@ -12,7 +12,10 @@ import (
 func (c *Core) replay(ctx context.Context) error {
 	var versions []*version
 	link := c.linker()
-	values := slabs{off: c.options.Resident, again: c.values.slabs.again}
+	ahead := newPrepared()
+	defer ahead.stop()
+	c.values.slabs.ahead = ahead
+	values := slabs{off: c.options.Resident, again: c.values.slabs.again, ahead: ahead}
 	linked := 0
 	compacted, err := c.journal().Replay(ctx, func(r journal.Record) error {
 		if len(versions) > 0 && r.Revision <= versions[len(versions)-1].revision {

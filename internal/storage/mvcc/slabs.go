@@ -34,8 +34,9 @@ type slabs struct {
 	off   bool // values keep their own allocations
 	bytes int64
 	inUse *slab
-	// again holds the memory of given-up slabs for reuse. It is nil once there may be readers.
+	// again holds the memory of given-up slabs for reuse, and ahead makes more of it. Both are nil once there may be readers.
 	again chan []byte
+	ahead *prepared
 }
 
 // slab is a block of memory with values in it.
@@ -99,6 +100,9 @@ func (s *slabs) slab(size int) *slab {
 	select {
 	case memory = <-s.again:
 	default:
+		if s.ahead != nil && size == slabSize {
+			memory = s.ahead.next()
+		}
 	}
 	if len(memory) < size {
 		memory = make([]byte, size)
@@ -165,7 +169,7 @@ func (s *slabs) tidy(old *slab) {
 
 // settle ends a replay of versions: from now on there may be readers.
 func (s *slabs) settle(replayed []*version) {
-	s.again = nil
+	s.again, s.ahead = nil, nil
 	for _, v := range replayed {
 		if value := v.value.Load(); value != nil && value.slab != nil {
 			s.tidy(value.slab)
