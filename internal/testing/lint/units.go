@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -97,7 +98,7 @@ func load(patterns []string, deep bool) ([]*unit, error) {
 	return units, nil
 }
 
-// run reads and analyzes the packages, each after those that it imports, on two processors.
+// run reads and analyzes the packages, each after those that it imports, on all processors.
 func run(files *token.FileSet, units []*unit) error {
 	store := &facts{}
 	ready := make(chan *unit, len(units))
@@ -110,7 +111,7 @@ func run(files *token.FileSet, units []*unit) error {
 		}
 	}
 	var workers sync.WaitGroup
-	for range 2 {
+	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for u := range ready {
 				err := u.read(files, store)
