@@ -2,6 +2,7 @@ package main
 
 import (
 	"go/types"
+	"iter"
 	"reflect"
 	"sync"
 
@@ -54,9 +55,7 @@ func (f *facts) give(pass *analysis.Pass) {
 	pass.ImportPackageFact = func(p *types.Package, into analysis.Fact) bool { return f.get(a, subject{pkg: p}, into) }
 	pass.ExportPackageFact = func(fact analysis.Fact) { f.set(a, subject{pkg: pass.Pkg}, fact) }
 	pass.AllObjectFacts = func() (all []analysis.ObjectFact) {
-		f.mutex.RLock()
-		defer f.mutex.RUnlock()
-		for s, fact := range f.of[a] {
+		for s, fact := range f.all(a) {
 			if s.object != nil {
 				all = append(all, analysis.ObjectFact{Object: s.object, Fact: fact})
 			}
@@ -64,13 +63,24 @@ func (f *facts) give(pass *analysis.Pass) {
 		return all
 	}
 	pass.AllPackageFacts = func() (all []analysis.PackageFact) {
-		f.mutex.RLock()
-		defer f.mutex.RUnlock()
-		for s, fact := range f.of[a] {
+		for s, fact := range f.all(a) {
 			if s.pkg != nil {
 				all = append(all, analysis.PackageFact{Package: s.pkg, Fact: fact})
 			}
 		}
 		return all
+	}
+}
+
+// all yields the facts of an analyzer.
+func (f *facts) all(a *analysis.Analyzer) iter.Seq2[subject, analysis.Fact] {
+	return func(yield func(subject, analysis.Fact) bool) {
+		f.mutex.RLock()
+		defer f.mutex.RUnlock()
+		for s, fact := range f.of[a] {
+			if !yield(s, fact) {
+				return
+			}
+		}
 	}
 }
