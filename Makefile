@@ -28,10 +28,10 @@ help: ## list the targets
 # Tests as go test prints them. Up to three that fail are run once more, each alone: those that pass then are defects too
 # (docs/maintaining/flaky.md), are named at the end, and written to the file FLAKY if that is set. A data race is never tried again.
 # The linker leaves out what only debuggers read, which takes it half of its time. Tests of servers wait more than they compute:
-# four at a time, of three packages, leave no processor of two idle.
+# four at a time leave no processor idle.
 tested = ( reruns=$$(mktemp) && trap 'rm -f "$$reruns"' EXIT && go run $(GOTESTSUM) --format standard-quiet --hide-summary=skipped \
 	--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race --rerun-fails-report "$$reruns" \
-	--packages "$(1)" -- -ldflags=-s -p 3 -parallel 4 $(2) && { [ ! -s "$$reruns" ] || { echo "These tests failed, and passed when run once more, alone:"; tee -a "$${FLAKY:-/dev/null}" < "$$reruns"; }; } )
+	--packages "$(1)" -- -ldflags=-s -parallel 4 $(2) && { [ ! -s "$$reruns" ] || { echo "These tests failed, and passed when run once more, alone:"; tee -a "$${FLAKY:-/dev/null}" < "$$reruns"; }; } )
 
 .PHONY: run
 run: $(filter bin/%,$(KUBECTL)) ## serve the wardle sample from ./data until interrupted
