@@ -49,8 +49,9 @@ func (c *Core) Values(ctx context.Context, prefix string) iter.Seq2[store.Value,
 	}
 }
 
-// readTogether is the number of values that ValuesInAnyOrder reads at once. A recovery of the journal waits for that long.
-const readTogether = 1024
+// readTogether is the number of values that ValuesInAnyOrder reads at once, if they are not larger than readBytes together. A recovery
+// of the journal waits for that long.
+const readTogether, readBytes = 1024, 4 << 20
 
 // ValuesInAnyOrder yields as Values does, but first the values in memory, and then the others in the order in which the journal holds
 // them, which takes a tenth of the time if they are many. The data of those others is valid until the next value.
@@ -81,7 +82,13 @@ func (c *Core) ValuesInAnyOrder(ctx context.Context, prefix string) iter.Seq2[st
 		}
 		slices.SortFunc(others, func(a, b *version) int { return cmp.Compare(a.revision, b.revision) })
 		var data []byte
-		for together := range slices.Chunk(others, readTogether) {
+		for len(others) > 0 {
+			n, size := 1, int64(others[0].size)
+			for ; n < min(len(others), readTogether) && size+int64(others[n].size) <= readBytes; n++ {
+				size += int64(others[n].size)
+			}
+			together := others[:n]
+			others = others[n:]
 			if err := ctx.Err(); err != nil {
 				yield(store.Value{}, err)
 				return

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/annexapi/annex/internal/storage/mvcc"
@@ -54,6 +55,7 @@ type manyReader struct {
 	most    int
 	damaged uint64
 	many    int // records that ReadMany has returned
+	largest int // bytes that a call of it has returned
 }
 
 func (j *manyReader) Read(revision uint64) (journal.Record, error) {
@@ -64,6 +66,7 @@ func (j *manyReader) Read(revision uint64) (journal.Record, error) {
 }
 
 func (j *manyReader) ReadMany(revisions []uint64, yield func(journal.Record) bool) error {
+	size := 0
 	for i, revision := range revisions {
 		r, err := j.Read(revision)
 		if errors.Is(err, journal.ErrNotFound) {
@@ -76,6 +79,8 @@ func (j *manyReader) ReadMany(revisions []uint64, yield func(journal.Record) boo
 			return err
 		}
 		j.many++
+		size += len(r.Value)
+		j.largest = max(j.largest, size)
 		if !yield(r) {
 			return nil
 		}
@@ -206,5 +211,24 @@ func TestValuesInAnyOrder_endsWithErrorOfJournalOrContext(t *testing.T) {
 	cancel()
 	if n, err := read(ctx); !errors.Is(err, context.Canceled) || n != 0 {
 		t.Errorf("%d values, and %v", n, err)
+	}
+}
+
+func TestValuesInAnyOrder_largeValues_areReadInParts(t *testing.T) {
+	j := &manyReader{Journal: memory.New(), most: 1 << 20}
+	core, pods := open(t, j, mvcc.Options{HotBytes: -1, ValueBytes: -1})
+	const objects = 30
+	for i := range objects {
+		create(t, pods, fmt.Sprint("a-", i))
+		annotate(t, pods, fmt.Sprint("a-", i), strings.Repeat("x", 1<<20))
+	}
+	n := 0
+	for v, err := range core.ValuesInAnyOrder(t.Context(), "/pods") {
+		if n++; err != nil || len(v.Data) < 1<<20 {
+			t.Fatalf("%d bytes, %v", len(v.Data), err)
+		}
+	}
+	if n != objects || j.many != objects || j.largest > 4<<20 {
+		t.Errorf("%d values, %d of them read together, at most %d bytes", n, j.many, j.largest)
 	}
 }
