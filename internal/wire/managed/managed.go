@@ -194,9 +194,16 @@ func (e *entry) matches(manager string, operation metav1.ManagedFieldsOperationT
 	return e.Manager == manager && e.Operation == operation && e.Subresource == subresource
 }
 
+func (e *entry) isUpdateOf(manager string) bool {
+	return e.matches(manager, metav1.ManagedFieldsOperationUpdate, "")
+}
+
 // update sets the managed fields and reports whether it could. If it returns false, it has changed nothing that the
 // upstream manager does not set.
 func (m *Manager) update(live, changed runtime.Object, manager string) bool {
+	if manager == "" {
+		manager = "unknown"
+	}
 	was, err := meta.Accessor(live)
 	if err != nil {
 		return false
@@ -231,23 +238,27 @@ func (m *Manager) update(live, changed runtime.Object, manager string) bool {
 		return false
 	}
 
-	if !c.changed.Empty() || !c.removed.Empty() {
-		kept := entries[:0]
-		for i := range entries {
-			e := &entries[i]
-			e.removeLost(c)
-			if !e.set.Empty() {
-				kept = append(kept, *e)
-			}
-		}
-		entries = kept
-	} else {
-		entries = slices.DeleteFunc(entries, func(e entry) bool { return e.set.Empty() })
-	}
 	set := c.changed
 	if !set.Empty() {
 		set = m.ownable(set)
 	}
+	// A manager that changes fields of its own keeps the set that it has, which is the most frequent update.
+	keeps := -1
+	if !set.Empty() && set.Equals(c.changed) {
+		keeps = slices.IndexFunc(entries, func(e entry) bool { return e.isUpdateOf(manager) && hasAll(e.set, set) })
+	}
+	kept := entries[:0]
+	for i := range entries {
+		e := &entries[i]
+		if i != keeps {
+			e.lose(c.changed)
+		}
+		e.lose(c.removed)
+		if !e.set.Empty() {
+			kept = append(kept, *e)
+		}
+	}
+	entries = kept
 	if !set.Empty() {
 		if entries, ok = m.addGained(entries, manager, &ownedFields{set: set}); !ok {
 			return false
@@ -421,39 +432,40 @@ func (m *Manager) versionedValue(obj runtime.Object) (reflect.Value, error) {
 	return v, nil
 }
 
-// removeLost removes from an entry the fields that another manager has set, and the fields that no longer exist.
-func (e *entry) removeLost(c *comparison) {
-	set := e.set
-	if !c.changed.Empty() {
-		if lost := set.Intersection(c.changed); !lost.Empty() {
-			set = set.Difference(lost)
-		}
+// lose removes fields from an entry: those that another manager has set, or that no longer exist.
+func (e *entry) lose(fields *fieldpath.Set) {
+	if hasAny(e.set, fields) {
+		e.ownedFields = &ownedFields{set: e.set.Difference(fields)}
 	}
-	if !c.removed.Empty() {
-		set = set.Difference(c.removed)
-	}
-	if set != e.set {
-		e.ownedFields = &ownedFields{set: set}
-	}
+}
+
+// hasAll reports whether a set contains all members of another one, which is small.
+func hasAll(set, small *fieldpath.Set) bool {
+	all := true
+	small.Iterate(func(p fieldpath.Path) { all = all && set.Has(p) })
+	return all
+}
+
+// hasAny reports whether a set contains a member of another one, which is small.
+func hasAny(set, small *fieldpath.Set) bool {
+	some := false
+	small.Iterate(func(p fieldpath.Path) { some = some || set.Has(p) })
+	return some
 }
 
 // addGained adds the set fields to the manager of an update.
 func (m *Manager) addGained(entries []entry, manager string, gained *ownedFields) ([]entry, bool) {
-	if manager == "" {
-		manager = "unknown"
-	}
 	if !utf8.ValidString(manager) {
 		return nil, false
 	}
-	at := slices.IndexFunc(entries, func(e entry) bool {
-		return e.matches(manager, metav1.ManagedFieldsOperationUpdate, "")
-	})
-	if at < 0 {
+	at := slices.IndexFunc(entries, func(e entry) bool { return e.isUpdateOf(manager) })
+	switch {
+	case at < 0:
 		at = len(entries)
 		entries = append(entries, entry{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
 			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: m.Kind.GroupVersion().String(), FieldsType: "FieldsV1",
 		}, ownedFields: gained})
-	} else {
+	case !hasAll(entries[at].set, gained.set):
 		entries[at].ownedFields = &ownedFields{set: gained.set.Union(entries[at].set)}
 	}
 	entries[at].Time = &metav1.Time{Time: time.Now().UTC()}

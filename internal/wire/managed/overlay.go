@@ -123,10 +123,11 @@ func (m *Manager) recordApply(obj runtime.Object, entries []entry, a application
 				e.Time = now
 			}
 		case !a.changed.Empty():
-			if !a.force && !e.set.Intersection(a.changed).Empty() {
+			if !a.force && hasAny(e.set, a.changed) {
 				return nil, errUpstreams // a conflict
 			}
-			e.removeLost(a.comparison)
+			e.lose(a.changed)
+			e.lose(a.removed)
 		}
 		if !e.set.Empty() {
 			kept = append(kept, e)
