@@ -200,7 +200,9 @@ func (r *Kind) get(w http.ResponseWriter, req *http.Request, d *fastpath.Decisio
 		}
 		return ""
 	}
-	body := r.body(ctx, d.Info.Name, encoder)
+	var body []byte
+	// Decoding an object would grow the stack below all filters, which copies their frames.
+	r.stacks.Do(func() { body = r.body(ctx, d.Info.Name, encoder) })
 	switch {
 	case body == nil:
 		return fastpath.NoAnswer
