@@ -21,7 +21,7 @@ import (
 const profileTime = 8 * time.Second
 
 // drawn are the operations that have a flame graph.
-var drawn = []string{"create", "get", "merge patch"}
+var drawn = []string{"create", "get", "update", "merge patch"}
 
 // profiles takes profiles of Annex's processor time while 64 clients make requests, and while 1,000 watches follow a
 // burst of changes. It draws some of them as flame graphs, if there is a directory for these, and writes the sum of
