@@ -219,11 +219,33 @@ func flippedBits(t *testing.T, faults *storetest.Faults) {
 		default:
 			count.harmless++
 		}
+		intact := err == nil
+		got, err = readMany(j, want)
+		switch {
+		case err != nil && !errors.Is(err, journal.ErrDamaged):
+			t.Errorf("%s: error %v from ReadMany, want ErrDamaged", where, err)
+		case err != nil && !sameRecords(want[:len(got)], got), err == nil && intact && !sameRecords(want, got):
+			faults.Corrupted(t, "%s: ReadMany has %d records of %d; or other content", where, len(got), len(want))
+		}
 		_ = j.Close()
 	}
 	for _, kind := range slices.Sorted(maps.Keys(outcomes)) {
 		t.Logf("%s: %d reported, %d without effect", kind, outcomes[kind].reported, outcomes[kind].harmless)
 	}
+}
+
+// readMany reads the revisions of some records. With an error, it returns the records before it.
+func readMany(j *embedded.Journal, of []journal.Record) (got []journal.Record, err error) {
+	revisions := make([]uint64, len(of))
+	for i := range of {
+		revisions[i] = of[i].Revision
+	}
+	err = j.ReadMany(revisions, func(r journal.Record) bool {
+		r.Value = bytes.Clone(r.Value)
+		got = append(got, r)
+		return true
+	})
+	return got, err
 }
 
 func kindOf(name string) string {
@@ -333,6 +355,14 @@ func damagedRecords(t *testing.T, faults *storetest.Faults) {
 				}
 				if _, err := j.Read(4); !c.readable && !errors.Is(err, journal.ErrDamaged) {
 					t.Errorf("read: error %v, want ErrDamaged", err)
+				}
+				intact := []journal.Record{record(2), record(3), record(5), record(6)}
+				many, err := readMany(j, slices.Insert(slices.Clone(intact), 2, record(4)))
+				switch {
+				case c.readable && (err != nil || !sameRecords(intact, many)):
+					t.Errorf("ReadMany: %d records, %v; want all but revision 4", len(many), err)
+				case !c.readable && (!errors.Is(err, journal.ErrDamaged) || !strings.Contains(err.Error(), c.want) || !sameRecords(intact[:2], many)):
+					t.Errorf("ReadMany: %d records, error %v; want ErrDamaged and %q after two", len(many), err, c.want)
 				}
 				for _, revision := range []uint64{2, 3, 5, 6} {
 					got, err := j.Read(revision)
