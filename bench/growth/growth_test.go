@@ -2,13 +2,17 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/xml"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestMain makes this program the process of a step, as the command does.
@@ -121,6 +125,42 @@ func TestRun_refusals(t *testing.T) {
 			t.Errorf("%v: %v, want %s", args, err, want)
 		}
 	}
+}
+
+var made []byte // keeps the compiler from leaving the allocation out
+
+func TestServer_rest_waitsForTheEndOfWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		go func() {
+			for range 20 {
+				time.Sleep(time.Second)
+				made = make([]byte, 2*restGarbage)
+			}
+		}()
+		if err := (&server{ctx: t.Context()}).rest(); err != nil || time.Since(began) < 20*time.Second {
+			t.Errorf("at rest after %s, %v", time.Since(began), err)
+		}
+	})
+}
+
+func TestServer_rest_neverAtRest_isAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &server{ctx: ctx}
+		var working sync.WaitGroup
+		working.Go(func() {
+			for ctx.Err() == nil {
+				time.Sleep(time.Second)
+				made = make([]byte, 2*restGarbage)
+			}
+		})
+		defer working.Wait()
+		defer cancel()
+		if err := s.rest(); err == nil || !strings.Contains(err.Error(), "not at rest") {
+			t.Error(err)
+		}
+	})
 }
 
 // An axis is measured as a whole, with a server for each step.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,6 +41,8 @@ const (
 	picked        = 100  // objects with the label of the list by label
 	fewObjects    = 1_000
 	patience      = 10 * time.Minute
+	// A server is at rest if it allocates less than restGarbage in a restPeriod.
+	restPeriod, restGarbage = 2 * time.Second, 1 << 20
 )
 
 // server is the filled server of a step, and a client of its handler.
@@ -78,6 +81,9 @@ func serveStep(ctx context.Context, what string, in io.Reader, out io.Writer) er
 		return err
 	}
 	if name != restarted {
+		if err := s.rest(); err != nil {
+			return err
+		}
 		debug.FreeOSMemory()
 	}
 	fmt.Fprintf(out, "%.1f\n", resident())
@@ -275,6 +281,26 @@ func (s *server) until(n int) error {
 	}
 }
 
+// rest waits until the server is at rest. What it does on its own after it has been filled is not the work of a request:
+// it publishes a thousand definitions and begins to follow their objects for a quarter of a minute after the last of
+// them can be used.
+func (s *server) rest() error {
+	for until, before := time.Now().Add(patience), allocated(); ; {
+		select {
+		case <-s.ctx.Done():
+			return s.ctx.Err()
+		case <-time.After(restPeriod):
+		}
+		now := allocated()
+		if now-before < restGarbage {
+			return nil
+		}
+		if before = now; time.Now().After(until) {
+			return fmt.Errorf("the server is not at rest %s after it was filled", patience)
+		}
+	}
+}
+
 func (s *server) define(i int) error {
 	return s.must(http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", fmt.Appendf(nil,
 		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things%[1]ds.things.example.com"},
@@ -383,6 +409,16 @@ func (s *server) measure(operation string) (float64, error) {
 	}
 	after, err := processorTime()
 	return float64((after - before).Microseconds()) / float64(count), err
+}
+
+// allocated returns the bytes that this process has allocated since it began.
+func allocated() uint64 { return value("/gc/heap/allocs:bytes") }
+
+// value returns a figure of the runtime.
+func value(name string) uint64 {
+	sample := []metrics.Sample{{Name: name}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
 
 // requests returns how the requests of an operation are made.
