@@ -6,8 +6,10 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -161,6 +163,26 @@ func TestServer_rest_neverAtRest_isAnError(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Requests are charged with a part of a collection, whether one is due within them or not.
+func TestServer_measure_collectsOnlyBefore(t *testing.T) {
+	s := &server{ctx: t.Context(), objects: fewObjects}
+	s.handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { made = make([]byte, 64<<10) })
+	runtime.GC() // ends one that has begun
+	collections, percent := value("/gc/cycles/total:gc-cycles"), value("/gc/gogc:percent")
+	if us, err := s.measure("get"); err != nil || us <= 0 {
+		t.Errorf("%v, %v", us, err)
+	}
+	if n := value("/gc/cycles/total:gc-cycles") - collections; n != 1 {
+		t.Errorf("%d collections", n)
+	}
+	if now := value("/gc/gogc:percent"); now != percent {
+		t.Errorf("the percentage of garbage is %d, and was %d", now, percent)
+	}
+	if part := (collection{cost: 100 * time.Millisecond, every: 50 << 20}).of(1 << 20); part != 2*time.Millisecond {
+		t.Errorf("the part of 1 MiB in a collection of 100 ms every 50 MiB is %s", part)
+	}
 }
 
 // An axis is measured as a whole, with a server for each step.

@@ -65,7 +65,9 @@ func axes(short bool) []axis {
 		},
 		{
 			name: "kinds", title: "Kinds", of: "custom resource definitions", steps: []int{1, 10, 100, 1_000},
-			why: "The requests are for one of the custom resources.",
+			why: "The requests are for one of the custom resources, and allocate the same with 1 and with 1,000. What grows is the part of a\n" +
+				"collection with which they are charged: a byte costs about two thirds more with a live heap of 430 MB than with one of 55 MB.\n" +
+				"Half of the larger one is the OpenAPI of the definitions.",
 		},
 		{
 			name: "namespaces", title: "Namespaces", of: "namespaces with an object each", steps: []int{1, 10, 100, 1_000, 10_000},

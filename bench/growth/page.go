@@ -19,7 +19,9 @@ the values of every round.
 
 The processor time of a request, as a server holds more of one thing. A server is a process with stock settings, the embedded
 storage, all writes synced, and objects of a kilobyte. Requests go to its handler, with all filters, %d at once and without TLS.
-The servers of a picture run at the same time and are measured in turn, %d requests at a time; figures are medians of all rounds.
+The servers of a picture run at the same time and are measured in turn, %d requests at a time, once they are at rest; figures are
+medians of all rounds. Garbage is collected before each measurement and not within one; a request is charged with its part of that
+collection, by the bytes that it allocates out of those that a process may allocate between two collections.
 A curve is flat if it ends within %.0f %% of its begin, which the grey band shows. Curves that are not flat are in bold.
 
 `, workers, each, 100*(flat-1))
