@@ -396,8 +396,8 @@ bench-storage: ## measure the storage against etcd, on a quiet machine (SHORT=1:
 
 # Outside go.work as e2e/cluster is, whose programs it measures.
 .PHONY: bench-peers
-bench-peers: $(CLUSTER) ## measure Annex against upstream's sample and a CRD, on a quiet machine, half an hour (ROUNDS=3; SHORT=1: two minutes, to standard output; ONLY=part,part)
-	GOWORK=off go -C bench/peers run . -rounds $(or $(ROUNDS),3) -only '$(ONLY)' $(if $(SHORT),-short,-out ../../docs/benchmarks)
+bench-peers: $(CLUSTER) ## measure Annex against upstream's sample and a CRD, on a quiet machine, half an hour (ROUNDS=3; SHORT=1: two minutes, to standard output; ONLY=part,part; BEFORE=program: an older build of the sample as well)
+	GOWORK=off go -C bench/peers run . -rounds $(or $(ROUNDS),3) -only '$(ONLY)' $(if $(BEFORE),-before '$(abspath $(BEFORE))') -peers '$(PEERS)' $(if $(SHORT),-short,-out ../../docs/benchmarks)
 
 .PHONY: bench-check
 bench-check: ## compare the processor time of requests with the figures in docs/benchmarks/check.txt, in five minutes (UPDATE=1 writes them)

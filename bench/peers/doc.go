@@ -6,7 +6,7 @@
 //	go run . -out ../../docs/benchmarks          # the whole, as committed
 //	go run . -short                              # smaller, to standard output
 //	go run . -short -only requests,watch
-//	go run . -before /tmp/wardle-of-main         # an older build as well
+//	go run . -before /tmp/wardle-of-main         # an older build as well, and a page before.md
 //	go run . -only profiles -pgo server.pgo      # a profile for the compiler
 //
 // It needs Linux, whose /proc has the servers' resource usage, and the programs that `make cluster` builds. The

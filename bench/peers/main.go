@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"debug/buildinfo"
 	"errors"
 	"flag"
 	"fmt"
@@ -82,8 +83,8 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&s.out, "out", "", "directory for peers.md and the raw peers.txt; without one, standard output")
 	flags.StringVar(&s.bin, "bin", "../../bin", "directory of the programs; the project's sample is built into it")
-	flags.StringVar(&s.before, "before", "", "an older build of the project's sample, to measure against as well; with it, write to "+
-		"standard output or to a directory of its own")
+	flags.StringVar(&s.before, "before", "", "an older build of the project's sample, to measure against as well; -out then gets "+
+		"a page before.md")
 	flags.StringVar(&s.dir, "dir", os.TempDir(), "directory on the disk to measure; not a tmpfs")
 	flags.BoolVar(&s.short, "short", false, "once, shortly, with a tenth of the objects")
 	flags.IntVar(&s.rounds, "rounds", 3, "how often each is measured")
@@ -211,6 +212,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if b.versions, err = fleet.versions(ctx, s); err != nil {
 		return err
 	}
+	if s.before != "" {
+		b.beforeOf = revisionOf(s.before)
+	}
 	if s.out != "" {
 		if err := os.MkdirAll(s.out, 0o755); err != nil {
 			return err
@@ -245,6 +249,18 @@ func build(ctx context.Context, bin string, progress io.Writer) error {
 	return nil
 }
 
+// revisionOf returns the commit that a program was built from; the name of its file if it was built without one.
+func revisionOf(program string) string {
+	if info, err := buildinfo.ReadFile(program); err == nil {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value[:min(8, len(s.Value))]
+			}
+		}
+	}
+	return filepath.Base(program)
+}
+
 // bench is one run.
 type bench struct {
 	ctx      context.Context
@@ -258,6 +274,7 @@ type bench struct {
 
 	machine               machine
 	versions              map[string]string
+	beforeOf              string // the commit of the older build
 	loadBefore, loadAfter string
 	objectSize            int
 	written               int // numbers of changes that were used
@@ -349,6 +366,14 @@ func (b *bench) rounds(name string, rounds int, measure func(round int) error) {
 // report writes the results. It fails if a measurement failed.
 func (b *bench) report(stdout io.Writer) error {
 	var page bytes.Buffer
+	if b.settings.out != "" && b.settings.before != "" {
+		b.writeBefore(&page)
+		if err := os.WriteFile(filepath.Join(b.settings.out, "before.md"), page.Bytes(), 0o644); err != nil {
+			return err
+		}
+		page.Reset()
+		b.results = b.results.without(embeddedBefore, annexedBefore)
+	}
 	b.write(&page)
 	if b.settings.out == "" {
 		if _, err := io.Copy(stdout, &page); err != nil {

@@ -80,7 +80,6 @@ func (b *bench) compared() string {
 	for _, p := range []struct{ peer, text string }{
 		{embedded, "**Annex, embedded**: the project's [sample](../../samples/wardle), alone, with its stock settings: `wardle serve`."},
 		{annexed, "**Annex, etcd**: the same with `--storage etcd` and upstream's watch cache."},
-		{embeddedBefore, "**before**: an older build of the same."},
 		{sample, "**sample-apiserver, etcd**: upstream's, with its stock settings, joined to a kube-apiserver that only it asks."},
 		{crd, "**CRD, etcd**: the same kind as a CustomResourceDefinition of kube-apiserver, another one, with its stock settings."},
 		{bare, "**bare Go server**: [bare](../../bench/peers/bare), TLS, HTTP/2 and JSON in Go as the others have them, and nothing else: no " +
@@ -198,6 +197,28 @@ func (b *bench) aims(w io.Writer) {
 		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", a.label, wanted, text, verdict, inReach, onEtcd)
 	}
 	fmt.Fprintln(w)
+}
+
+// writeBefore compares an older build with the present one, by the lines of all aims.
+func (b *bench) writeBefore(w io.Writer) {
+	fmt.Fprintf(w, `# Annex before and now
+
+Written by `+"`make bench-peers BEFORE=program`"+` in the run of [peers.md](peers.md). Do not edit: run it. Before is the build %s of
+the same sample. Both were measured in turn, beside all other servers. Factors above 1 are in favour of Annex, or of now.
+
+| | sample-apiserver, etcd | before | now | before against sample | now against sample | now against before |
+|---|---:|---:|---:|---:|---:|---:|
+`, b.beforeOf)
+	for _, a := range b.allAims() {
+		row := []string{a.label}
+		for _, peer := range []string{sample, embeddedBefore, embedded} {
+			row = append(row, number(b.results.median(a.line.measurement, peer, a.line.unit)))
+		}
+		for _, pair := range [][2]string{{embeddedBefore, sample}, {embedded, sample}, {embedded, embeddedBefore}} {
+			row = append(row, factor(b.results.better(a.line, pair[0], pair[1])))
+		}
+		fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | "))
+	}
 }
 
 func (b *bench) writeRequests(w io.Writer) {

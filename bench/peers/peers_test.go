@@ -275,3 +275,36 @@ func TestCheck_median_decides(t *testing.T) {
 		t.Error("a missing file is read")
 	}
 }
+
+func TestReport_withBefore_isPageOfItsOwn(t *testing.T) {
+	b := &bench{
+		settings: settings{out: t.TempDir(), before: "wardle-of-yesterday", only: partRequests, rounds: 1},
+		results:  results{},
+		raw:      &bytes.Buffer{},
+		beforeOf: revisionOf("wardle-of-yesterday"),
+		versions: map[string]string{},
+	}
+	for peer, us := range map[string]float64{sample: 800, embeddedBefore: 200, embedded: 100} {
+		b.results.add(b.raw, requestsCell("get", 64), peer, 1, 0, value{"cpu-us/req", us})
+	}
+	if err := b.report(io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]struct {
+		text string
+		is   bool
+	}{
+		"before.md": {"the build wardle-of-yesterday of", true},
+		"peers.md":  {"before, embedded", false},
+		"peers.txt": {"peer=embedded-before", true},
+	} {
+		page, err := os.ReadFile(filepath.Join(b.settings.out, name))
+		if err != nil || strings.Contains(string(page), want.text) != want.is {
+			t.Errorf("%s has %q: %v, want %v; %v", name, want.text, !want.is, want.is, err)
+		}
+	}
+	page, _ := os.ReadFile(filepath.Join(b.settings.out, "before.md"))
+	if want := "| get: processor time of a request, 64 clients | 800 | 200 | 100 | 4.00x | 8.00x | 2.00x |\n"; !strings.Contains(string(page), want) {
+		t.Errorf("no row %q in\n%s", want, page)
+	}
+}

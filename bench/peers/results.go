@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -29,6 +30,13 @@ func (r results) add(raw io.Writer, measurement, peer string, count int, took ti
 		fmt.Fprintf(raw, " %.6g %s", v.value, v.unit)
 	}
 	fmt.Fprintln(raw)
+}
+
+// without returns the results of all peers but some.
+func (r results) without(peers ...string) results {
+	kept := maps.Clone(r)
+	maps.DeleteFunc(kept, func(p point, _ []float64) bool { return slices.Contains(peers, p.peer) })
+	return kept
 }
 
 // median returns NaN if nothing was measured.
