@@ -3,8 +3,6 @@ package writes
 import (
 	"context"
 	"fmt"
-	"net/http"
-	goruntime "runtime"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
+
+	"github.com/annexapi/annex/internal/wire/stacks"
 )
 
 // operationResult is the result of an operation.
@@ -31,10 +31,7 @@ func (k *Kind) run(ctx context.Context, operation func() (runtime.Object, error)
 	k.stacks.Go(func() {
 		var o operationResult
 		defer func() {
-			if o.panic = recover(); o.panic != nil && o.panic != http.ErrAbortHandler {
-				stack := make([]byte, 64<<10)
-				o.panic = fmt.Sprintf("%v\n%s", o.panic, stack[:goruntime.Stack(stack, false)])
-			}
+			o.panic = stacks.WithStack(recover())
 			ended <- o
 		}()
 		o.object, o.err = operation()

@@ -3,7 +3,12 @@
 // bound their number.
 package stacks
 
-import "time"
+import (
+	"fmt"
+	"net/http"
+	"runtime"
+	"time"
+)
 
 // patience is how long an idle goroutine waits for another function before it ends.
 const patience = 100 * time.Millisecond
@@ -24,18 +29,28 @@ func (p *Pool) Go(f func()) {
 	}
 }
 
-// Do runs f as Go does, and returns when f has returned. If f panics, Do panics with the same value.
+// Do runs f as Go does, and returns when f has returned. If f panics, Do panics with WithStack of the value.
 func (p *Pool) Do(f func()) {
 	var reason any
 	ended := make(chan struct{})
 	p.Go(func() {
 		defer close(ended)
-		defer func() { reason = recover() }()
+		defer func() { reason = WithStack(recover()) }()
 		f()
 	})
 	if <-ended; reason != nil {
 		panic(reason)
 	}
+}
+
+// WithStack adds the stack of the calling goroutine to the value of a panic, which is to be repeated on another one. It
+// returns nil and http.ErrAbortHandler, whose panics nobody logs, as they are.
+func WithStack(reason any) any {
+	if reason == nil || reason == http.ErrAbortHandler {
+		return reason
+	}
+	stack := make([]byte, 64<<10)
+	return fmt.Sprintf("%v\n%s", reason, stack[:runtime.Stack(stack, false)])
 }
 
 func (p *Pool) run(f func()) {

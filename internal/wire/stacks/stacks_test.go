@@ -1,6 +1,8 @@
 package stacks_test
 
 import (
+	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -40,7 +42,8 @@ func TestDo_panics(t *testing.T) {
 		}
 		func() {
 			defer func() {
-				if reason := recover(); reason != "a mistake" {
+				reason, _ := recover().(string)
+				if !strings.HasPrefix(reason, "a mistake\n") || !strings.Contains(reason, "stacks_test.TestDo_panics") {
 					t.Errorf("panicked with %v", reason)
 				}
 			}()
@@ -48,4 +51,12 @@ func TestDo_panics(t *testing.T) {
 			t.Error("it has not panicked")
 		}()
 	}
+	func() {
+		defer func() {
+			if reason := recover(); reason != http.ErrAbortHandler {
+				t.Errorf("panicked with %v", reason)
+			}
+		}()
+		pool.Do(func() { panic(http.ErrAbortHandler) })
+	}()
 }
