@@ -304,7 +304,8 @@ func TestReport_withBefore_isPageOfItsOwn(t *testing.T) {
 		}
 	}
 	page, _ := os.ReadFile(filepath.Join(b.settings.out, "before.md"))
-	if want := "| get: processor time of a request, 64 clients | 800 | 200 | 100 | 4.00x | 8.00x | 2.00x |\n"; !strings.Contains(string(page), want) {
+	want := "| get: processor time of a request, 64 clients | 800 | 200 | 100 | 4.00x | 8.00x | 2.00x |\n"
+	if !strings.Contains(string(page), want) {
 		t.Errorf("no row %q in\n%s", want, page)
 	}
 }

@@ -44,7 +44,7 @@ func (p *Pool) Do(f func()) {
 }
 
 // WithStack adds the stack of the calling goroutine to the value of a panic, which is to be repeated on another one. It
-// returns nil and http.ErrAbortHandler, whose panics nobody logs, as they are.
+// returns nil as it is, and http.ErrAbortHandler, which ends a request without a message in the log.
 func WithStack(reason any) any {
 	if reason == nil || reason == http.ErrAbortHandler {
 		return reason
