@@ -358,7 +358,7 @@ func (m *Manager) entries(sent, stored []metav1.ManagedFieldsEntry) ([]entry, bo
 		return nil, false
 	}
 	version := m.Kind.GroupVersion()
-	entries := make([]entry, 0, len(sent)+1)
+	entries := make([]entry, 0, len(sent))
 	for i := range sent {
 		e := &sent[i]
 		switch {
