@@ -13,6 +13,9 @@ const (
 	// heldTime is the longest time for which it holds bytes back. An event reaches all watches of a connection in
 	// less time. Without the limit, a single watch whose client grants no more flow control would delay the others.
 	heldTime = 2 * time.Millisecond
+	// writtenBytes is the largest number of bytes of a system call. Held bytes are flushed by the record that reaches
+	// heldBytes, and fit with it into one call: two would double the calls of a list.
+	writtenBytes = 2 * heldBytes
 	// stallTime is the time after which a connection is closed if the client takes no byte while bytes are written to
 	// it. The deadlines of HTTP/2 end streams with a frame, which cannot be written then.
 	stallTime = 30 * time.Second
@@ -50,7 +53,7 @@ func (c *heldConn) write(p []byte) (n int, err error) {
 			c.stalled.Reset(stallTime)
 		}
 		var written int
-		written, err = c.Conn.Write(p[:min(len(p), heldBytes)])
+		written, err = c.Conn.Write(p[:min(len(p), writtenBytes)])
 		c.stalled.Stop()
 		n, p = n+written, p[written:]
 	}

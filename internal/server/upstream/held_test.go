@@ -95,6 +95,22 @@ func TestHeldConn_Hold_isBounded(t *testing.T) {
 	}
 }
 
+// A list would be two system calls for each 64 KiB if the last record were written alone.
+func TestHeldConn_Hold_writesTheLastRecordWithTheOthers(t *testing.T) {
+	c, below := newHeld()
+	c.armed = true // prevents the timer, however slow the test is
+	c.Hold()
+	const record = 16<<10 + 22
+	for range heldBytes/record + 1 {
+		write(t, c, strings.Repeat("a", record))
+	}
+	below.mu.Lock()
+	defer below.mu.Unlock()
+	if len(below.wrote) != 1 || len(below.wrote[0]) <= heldBytes {
+		t.Errorf("%d writes, the first one of %d bytes; want a single one of more than %d", len(below.wrote), len(below.wrote[0]), heldBytes)
+	}
+}
+
 // TLS sends its close notification, after which nothing can be written.
 func TestHeldConn_SetWriteDeadline_flushesFirst(t *testing.T) {
 	c, below := newHeld()
