@@ -136,8 +136,17 @@ func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
 		}
 		value = &stored{data: data}
 	}
+	if match := v.match.Load(); e.maker == nil && match.BelongsTo(e.encoding) && match.Exact() {
+		return match.Fragment(value.data, v.revision).Append(to), nil
+	}
+	return e.appendMade(to, i, v, value)
+}
+
+// appendMade appends an item that is made, or whose version has no match for the encoding: it was not kept, or is for
+// another encoding meanwhile.
+func (e *encodedItems) appendMade(to []byte, i int, v *version, value *stored) ([]byte, error) {
 	match, object := v.match.Load(), runtime.Object(nil)
-	if !match.BelongsTo(e.encoding) { // the version's match is for another encoding meanwhile, or was not kept
+	if !match.BelongsTo(e.encoding) {
 		var err error
 		if object, err = e.readable(v, value); err != nil {
 			return nil, err
