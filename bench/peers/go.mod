@@ -8,6 +8,7 @@ require (
 	github.com/annexapi/annex/e2e/cluster v0.0.0-00010101000000-000000000000
 	github.com/google/pprof v0.0.0-20261105003125-4bf881d7fb0b
 	golang.org/x/net v0.58.0
+	golang.org/x/sys v0.47.0
 	k8s.io/client-go v0.37.2
 )
 
@@ -41,7 +42,6 @@ require (
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
-	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/term v0.45.0 // indirect
 	golang.org/x/text v0.41.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
