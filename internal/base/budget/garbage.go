@@ -28,10 +28,12 @@ const (
 	// A busy process may have garbage of twice the live heap: at least leastBusyGarbage, and at most mostBusyGarbage
 	// unless the live heap is that large.
 	leastBusyGarbage, mostBusyGarbage = 128 << 20, 256 << 20
-	// listGarbage plus a part of the live heap is the allowed garbage while long lists are made. They produce a great
-	// deal of garbage, which lives for the time of an object, and would fill all allowed memory.
+	// listGarbage for each list plus a part of the live heap is the allowed garbage while long lists are made. They
+	// produce a great deal of garbage, which lives for the time of an object, and would fill all allowed memory.
+	// A collection costs the same for one list and for many, so more lists may have more garbage, up to mostLists.
 	listGarbage = 12 << 20
 	listPart    = 64
+	mostLists   = 8
 	// A process is busy if, with usualPercent, it would collect again within busyGap. A collection costs about as
 	// much as the live heap, whether there was little garbage or much.
 	busyGap = 500 * time.Millisecond
@@ -99,8 +101,8 @@ func percentAtStart(live int64) int {
 // eighth. A process that holds more than 21 MiB may have 16 MiB of garbage and a quarter of the live heap, unless it
 // is so busy that this would cause more than one collection in two seconds. An idle process releases unneeded memory
 // to the operating system, including the rest of its start and pages of the program. GOGC in the environment takes
-// precedence. While requests with Account.CollectOften are handled, there may be 12 MiB of garbage and a 64th of the
-// live heap.
+// precedence. While requests with Account.CollectOften are handled, there may be 12 MiB of garbage for each of them, up to
+// 96 MiB, and a 64th of the live heap.
 //
 // Only the process's main function may call it, because it affects the whole process. The returned function ends it.
 func SpareCollections() (end func()) {
@@ -152,7 +154,7 @@ func (c *collections) begin(live int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lists++
-	if percent := percentOfLists(live); c.lists == 1 && percent < c.percent && !c.ended.Load() {
+	if percent := percentOfLists(c.lists, live); c.lists == 1 && percent < c.percent && !c.ended.Load() {
 		c.set(percent)
 		c.percent = percent
 	}
@@ -165,10 +167,11 @@ func (c *collections) end() {
 	c.lists--
 }
 
-// percentOfLists returns the allowed garbage while long lists are made, in percent of the live heap.
-func percentOfLists(live int64) int {
+// percentOfLists returns the allowed garbage while a number of long lists are made, in percent of the live heap.
+func percentOfLists(lists int, live int64) int {
 	live = max(live, 1<<20)
-	return max(1, int(100*(listGarbage+live/listPart)/live))
+	garbage := int64(min(lists, mostLists))*listGarbage + live/listPart
+	return int((100*garbage + live - 1) / live) // a percent of a large heap is much of it
 }
 
 // watch decides after each collection.
@@ -219,7 +222,7 @@ func (c *collections) collected(now time.Time, live int64) {
 		percent = usualPercent
 	}
 	if c.lists > 0 {
-		percent = min(percent, percentOfLists(live))
+		percent = min(percent, percentOfLists(c.lists, live))
 	}
 	if now.After(c.last) {
 		c.last = now

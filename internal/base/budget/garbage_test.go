@@ -53,7 +53,7 @@ func TestCollections_busyProcess(t *testing.T) {
 func TestCollectOften_longLists(t *testing.T) {
 	const mib = 1 << 20
 	start := time.Unix(1000, 0)
-	for live, want := range map[int64]int{8 * mib: 100, 20 * mib: 61, 64 * mib: 20, 128 * mib: 10, 512 * mib: 3, 8192 * mib: 1} {
+	for live, want := range map[int64]int{8 * mib: 100, 20 * mib: 62, 64 * mib: 21, 128 * mib: 11, 512 * mib: 4, 8192 * mib: 2} {
 		told := 0
 		of := &collections{garbage: 256 * mib, last: start, percent: usualPercent, set: func(percent int) { told = percent }}
 		ofProcess.Store(of)
@@ -75,7 +75,7 @@ func TestCollectOften_longLists(t *testing.T) {
 			now = now.Add(10 * time.Millisecond)
 			of.collected(now, live)
 		}
-		if most := percentOfLists(live); of.percent > most {
+		if most := percentOfLists(1, live); of.percent > most {
 			t.Errorf("%d MiB live: %d percent while a list is made, want %d at most", live/mib, of.percent, most)
 		}
 		other.Close()
@@ -85,6 +85,15 @@ func TestCollectOften_longLists(t *testing.T) {
 		}
 		if of.percent < usualPercent || of.lists != 0 {
 			t.Errorf("%d MiB live: %d percent after %d lists", live/mib, of.percent, of.lists)
+		}
+	}
+}
+
+func TestPercentOfLists_moreLists_mayHaveMoreGarbage(t *testing.T) {
+	const mib = 1 << 20
+	for lists, want := range map[int]int{1: 4, 2: 7, 8: 21, 9: 21, 1000: 21} {
+		if got := percentOfLists(lists, 512*mib); got != want {
+			t.Errorf("%d lists: %d percent, want %d", lists, got, want)
 		}
 	}
 }
