@@ -171,7 +171,7 @@ func (c *collections) end() {
 func percentOfLists(lists int, live int64) int {
 	live = max(live, 1<<20)
 	garbage := int64(min(lists, mostLists))*listGarbage + live/listPart
-	return int((100*garbage + live - 1) / live) // a percent of a large heap is much of it
+	return int((100*garbage + live - 1) / live) // rounded up, because one percent of a large heap is more than listGarbage
 }
 
 // watch decides after each collection.
