@@ -13,9 +13,9 @@ const (
 	// heldTime is the longest time for which it holds bytes back. An event reaches all watches of a connection in
 	// less time. Without the limit, a single watch whose client grants no more flow control would delay the others.
 	heldTime = 2 * time.Millisecond
-	// writtenBytes is the largest number of bytes of a system call. Held bytes are flushed by the record that reaches
-	// heldBytes, and fit with it into one call: two would double the calls of a list.
-	writtenBytes = 2 * heldBytes
+	// writtenBytes is the largest number of bytes of a system call: fewer than heldBytes, and the TLS record of up to
+	// 16 KiB and its header that makes them enough. Written in two calls, they would double the calls of a list.
+	writtenBytes = heldBytes + 17<<10
 	// stallTime is the time after which a connection is closed if the client takes no byte while bytes are written to
 	// it. The deadlines of HTTP/2 end streams with a frame, which cannot be written then.
 	stallTime = 30 * time.Second
@@ -130,7 +130,7 @@ func (c *heldConn) buffer() []byte {
 	if b, ok := c.buffers.Get().(*[]byte); ok {
 		return (*b)[:0]
 	}
-	return make([]byte, 0, heldBytes+heldBytes/4)
+	return make([]byte, 0, writtenBytes)
 }
 
 func (c *heldConn) keep(b []byte) { c.buffers.Put(&b) }
