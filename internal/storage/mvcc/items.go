@@ -142,8 +142,8 @@ func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
 	return e.appendMade(to, i, v, value)
 }
 
-// appendMade appends an item that is made, or whose version has no match for the encoding: it was not kept, or is for
-// another encoding meanwhile.
+// appendMade appends an item that is not known to be the stored bytes: it is made from them, or the version's match is
+// not exact, is for another encoding meanwhile, or was not kept.
 func (e *encodedItems) appendMade(to []byte, i int, v *version, value *stored) ([]byte, error) {
 	match, object := v.match.Load(), runtime.Object(nil)
 	if !match.BelongsTo(e.encoding) {
