@@ -47,10 +47,10 @@ func (k *Keeper) Bootstrap(ctx context.Context) error {
 			close(k.bootstrapped)
 			return nil
 		}
-		klog.FromContext(ctx).Error(err, "Bootstrap roles are missing, trying again")
 		if !await.Sleep(ctx, clock.RealClock{}, backoff()) {
 			return err
 		}
+		klog.FromContext(ctx).Error(err, "Bootstrap roles are missing, trying again")
 	}
 }
 

@@ -102,10 +102,10 @@ func (k *Keeper) Bootstrap(ctx context.Context) error {
 			close(k.bootstrapped)
 			return nil
 		}
-		klog.FromContext(ctx).Error(err, "Some default flow schemas or priority levels are missing, trying again")
 		if !await.Sleep(ctx, k.clock, backoff()) {
 			return err
 		}
+		klog.FromContext(ctx).Error(err, "Some default flow schemas or priority levels are missing, trying again")
 	}
 }
 
