@@ -55,7 +55,7 @@ within 15 seconds.`,
 			if err := probes.Check(); err != nil {
 				return usage(err)
 			}
-			logTo(cmd.ErrOrStderr(), log.format, log.verbosity)
+			logTo(cmd.Context(), cmd.ErrOrStderr(), log.format, log.verbosity)
 			return usageOf(serve.Controllers{
 				Definition: definition, Selected: selected, Config: config, Election: election, Probes: probes,
 				Started: func() { fmt.Fprintf(cmd.OutOrStdout(), "%s runs controllers for %s\n", program.Name, config.Host) },

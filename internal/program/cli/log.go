@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel"
 	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/server/loopback"
 )
 
 // logFormat is the log's format, the value of --log-format.
@@ -49,8 +51,8 @@ func (l *logFlags) declare(flags *pflag.FlagSet) {
 	flags.IntVarP(&l.verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")
 }
 
-// logTo sends the libraries' log, of which a process has only one, to w.
-func logTo(w io.Writer, format logFormat, verbosity int) {
+// logTo sends the libraries' log, of which a process has only one, to w. The context ends when the program stops.
+func logTo(ctx context.Context, w io.Writer, format logFormat, verbosity int) {
 	options := &slog.HandlerOptions{Level: klogLevel{}, ReplaceAttr: logAttr}
 	var handler slog.Handler = slog.NewTextHandler(w, options)
 	if format == logJSON {
@@ -62,7 +64,7 @@ func logTo(w io.Writer, format logFormat, verbosity int) {
 	_ = flags.Set("v", strconv.Itoa(verbosity)) // the value is a number
 	// klog's formatting functions put the severity into the text line and do not use the logger. As structured
 	// messages, their warnings would have level INFO.
-	handler = calmed{handler}
+	handler = calmed{handler, ctx.Done()}
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(handler), klog.ContextualLogger(true), klog.WriteKlogBuffer(func(line []byte) {
 		logLine(slog.New(handler), line)
 	}))
@@ -71,13 +73,16 @@ func logTo(w io.Writer, format logFormat, verbosity int) {
 	}))
 }
 
-// calmed logs a disconnected client at level INFO. Handlers log an error for each request whose client has gone,
-// which happens at every stop of a server with controllers that write and watch.
-type calmed struct{ slog.Handler }
+// calmed logs at level INFO errors of libraries that have another cause than a failure: a client has disconnected, or
+// the program stops. Both happen at every stop of a server with controllers that write and watch.
+type calmed struct {
+	slog.Handler
+	stopping <-chan struct{}
+}
 
 // Handle implements slog.Handler.
 func (c calmed) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level < slog.LevelError || !clientGone(r) {
+	if r.Level < slog.LevelError || !c.expected(r) {
 		return c.Handler.Handle(ctx, r)
 	}
 	r.Level = slog.LevelInfo
@@ -88,22 +93,47 @@ func (c calmed) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs implements slog.Handler.
-func (c calmed) WithAttrs(attrs []slog.Attr) slog.Handler { return calmed{c.Handler.WithAttrs(attrs)} }
+func (c calmed) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return calmed{c.Handler.WithAttrs(attrs), c.stopping}
+}
 
 // WithGroup implements slog.Handler.
-func (c calmed) WithGroup(name string) slog.Handler { return calmed{c.Handler.WithGroup(name)} }
+func (c calmed) WithGroup(name string) slog.Handler {
+	return calmed{c.Handler.WithGroup(name), c.stopping}
+}
 
-// clientGone reports whether a record is about a request or watch that continued after its client disconnected, and
-// that ended without a panic.
-func clientGone(r slog.Record) (gone bool) {
+// expected reports whether a disconnected client or the stop of the program explains an error.
+func (c calmed) expected(r slog.Record) bool {
+	stopping := false
+	select {
+	case <-c.stopping:
+		stopping = true
+	default:
+	}
+	expected := stopping && endedByStop(r.Message)
 	r.Attrs(func(a slog.Attr) bool {
-		text := a.Value.String()
-		gone = a.Key == "err" && (text == io.ErrClosedPipe.Error() || // from a client in this process
-			strings.HasPrefix(text, "FinishRequest: post-timeout activity") && strings.Contains(text, "panicked: false") &&
-				(strings.Contains(text, context.Canceled.Error()) || strings.Contains(text, " err: <nil>,")))
-		return !gone
+		if a.Key == "err" {
+			text := a.Value.String()
+			expected = expected || clientGone(text) || stopping && endedByStop(text)
+		}
+		return !expected
 	})
-	return gone
+	return expected
+}
+
+// clientGone reports whether an error is about a request or watch that continued after its client disconnected, and
+// that ended without a panic.
+func clientGone(text string) bool {
+	return text == io.ErrClosedPipe.Error() || // from a client in this process
+		strings.HasPrefix(text, "FinishRequest: post-timeout activity") && strings.Contains(text, "panicked: false") &&
+			(strings.Contains(text, context.Canceled.Error()) || strings.Contains(text, " err: <nil>,"))
+}
+
+// endedByStop reports whether an error of a program that stops is about a controller or plugin that ended before its
+// informers had read their objects, or about a last request to the program's own server.
+func endedByStop(text string) bool {
+	return strings.HasPrefix(text, "Unable to sync caches") || strings.HasPrefix(text, "policy source context unexpectedly closed") ||
+		strings.Contains(text, "the server is stopping") || strings.Contains(text, loopback.Host+"/")
 }
 
 // klogLevel is klog's verbosity as a slog level. It can change while a server runs.

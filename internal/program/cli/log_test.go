@@ -53,7 +53,7 @@ func TestLog_levels(t *testing.T) {
 func TestLog_json(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	var out bytes.Buffer
-	logTo(&out, logJSON, 2)
+	logTo(t.Context(), &out, logJSON, 2)
 	klog.FromContext(t.Context()).V(2).Info("there is no Options.StorageOf", "count", 1)
 	klog.Error("an error\nof two lines")
 	var lines []map[string]any
@@ -78,7 +78,7 @@ func TestLog_json(t *testing.T) {
 func TestLog_libraryWarnings(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	var out bytes.Buffer
-	logTo(&out, logText, 0)
+	logTo(t.Context(), &out, logText, 0)
 	klog.Info("information")
 	klog.Warningf("a %s] warning", "[formatted")
 	klog.Error("an error")
@@ -91,7 +91,7 @@ func TestLog_libraryWarnings(t *testing.T) {
 		t.Errorf("logged:\n%s", logged)
 	}
 	out.Reset()
-	logTo(&out, logText, 2)
+	logTo(t.Context(), &out, logText, 2)
 	klog.V(2).Info("as asked")
 	klog.V(3).Info("too much")
 	klog.FromContext(t.Context()).V(2).Info("with a logger")
@@ -119,14 +119,41 @@ func TestLog_clientGone_isInformation(t *testing.T) {
 		"something else":                                                                    "ERROR",
 	} {
 		var out strings.Builder
-		slog.New(calmed{slog.NewTextHandler(&out, nil)}).With("logger", "UnhandledError").Error("Unhandled Error", "err", text)
+		slog.New(calmed{slog.NewTextHandler(&out, nil), nil}).With("logger", "UnhandledError").Error("Unhandled Error", "err", text)
 		if !strings.Contains(out.String(), "level="+want) {
 			t.Errorf("%s, want %s", out.String(), want)
 		}
 	}
 	var out strings.Builder
-	slog.New(calmed{slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn})}).Error("Unhandled Error", "err", gone)
+	slog.New(calmed{slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}), nil}).Error("Unhandled Error", "err", gone)
 	if out.Len() > 0 {
 		t.Errorf("logged although information is not: %s", out.String())
+	}
+}
+
+func TestLog_endByStop_isInformation(t *testing.T) {
+	t.Parallel()
+	stop := make(chan struct{})
+	var out strings.Builder
+	logger := slog.New(calmed{slog.NewTextHandler(&out, nil), stop}).With("logger", "UnhandledError")
+	logAll := func() string {
+		out.Reset()
+		logger.Error("Unable to sync caches")
+		logger.Error("Unhandled Error", "err", "Unable to sync caches for autoregister controller")
+		logger.Error("Unhandled Error", "err", "policy source context unexpectedly closed: the informer has stopped")
+		logger.Error("Unhandled Error", "err", `v1.apps failed with : apiservices "v1.apps" is forbidden: the server is stopping`)
+		logger.Error("Unhandled Error", "err", `v1.apps failed with : Post "http://loopback/apis/apps/v1": EOF`)
+		return out.String()
+	}
+	if logged := logAll(); strings.Count(logged, "level=ERROR") != 5 {
+		t.Errorf("of a program that runs: %s", logged)
+	}
+	close(stop)
+	if logged := logAll(); strings.Count(logged, "level=INFO") != 5 {
+		t.Errorf("of a program that stops: %s", logged)
+	}
+	logger.Error("Unhandled Error", "err", "something else")
+	if !strings.Contains(out.String(), "level=ERROR") {
+		t.Errorf("another error of a program that stops: %s", out.String())
 	}
 }

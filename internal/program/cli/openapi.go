@@ -29,7 +29,7 @@ The verb starts nothing: it needs no storage, and no data directory.`,
 		Example: fmt.Sprintf(`  %[1]s openapi >openapi.json`, program.Name),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			logTo(cmd.ErrOrStderr(), logText, 0)
+			logTo(cmd.Context(), cmd.ErrOrStderr(), logText, 0)
 			compiled, err := program.Define()
 			if err != nil {
 				return err

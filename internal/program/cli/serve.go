@@ -261,7 +261,7 @@ All flags may also be set in a file, with --config.`,
 			}
 			// The server must survive the end of a process that reads its output through a pipe.
 			signal.Ignore(syscall.SIGPIPE)
-			logTo(cmd.ErrOrStderr(), log.format, log.verbosity)
+			logTo(cmd.Context(), cmd.ErrOrStderr(), log.format, log.verbosity)
 			if err := setFeatures(utilfeature.DefaultMutableFeatureGate, gates, &options); err != nil {
 				return usage(err)
 			}
@@ -373,6 +373,9 @@ func runServer(ctx context.Context, p *plan.Plan, newEnv definition.EnvFunc, out
 	started := budget.Start()
 	defer started()
 	instance, err := serve.New(ctx, p, newEnv)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // as after a stop at any later time
+	}
 	if err != nil {
 		return usage(err)
 	}

@@ -72,7 +72,7 @@ func (v *storageVerbs) plan() (*plan.Plan, error) {
 
 // use opens the tools of a plan, calls work with them and closes them.
 func (v *storageVerbs) use(cmd *cobra.Command, p *plan.Plan, work func(context.Context, maintenance.Tools) error) error {
-	logTo(cmd.ErrOrStderr(), logText, 0)
+	logTo(cmd.Context(), cmd.ErrOrStderr(), logText, 0)
 	ctx := cmd.Context()
 	tools, err := serve.OpenTools(ctx, p, v.tools)
 	if err != nil {
@@ -536,7 +536,7 @@ func (v *storageVerbs) prepareCopy(cmd *cobra.Command, output string) error {
 		return usage(fmt.Errorf("%s requires a stopped server, and handles all its storages: remove --kubeconfig "+
 			"and --only", cmd.CommandPath()))
 	}
-	logTo(cmd.ErrOrStderr(), logText, 0)
+	logTo(cmd.Context(), cmd.ErrOrStderr(), logText, 0)
 	return checkOutput(output)
 }
 

@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// host is the host of all requests. No other server has this name.
-const host = "http://loopback"
+// Host is the URL of a server for its own clients. No other server has this name.
+const Host = "http://loopback"
 
 // TokenOf returns the bearer token of requests under another name. It is as secret as Token. The server decides which
 // names it authenticates.
@@ -19,7 +19,7 @@ func tokenOf(token, name string) string { return token + "/" + name }
 // As returns a configuration whose requests are made under a name. It returns the configuration of another server
 // unchanged: its client is the user of its kubeconfig.
 func As(config *rest.Config, name string) *rest.Config {
-	if config.Host != host {
+	if config.Host != Host {
 		return config
 	}
 	as := rest.CopyConfig(config)
@@ -30,7 +30,7 @@ func As(config *rest.Config, name string) *rest.Config {
 // SharingReads returns a configuration whose lists and watches are made under the name reader, and all other requests
 // under writer.
 func SharingReads(config *rest.Config, reader, writer string) *rest.Config {
-	if config.Host != host {
+	if config.Host != Host {
 		return config
 	}
 	as, token := As(config, writer), tokenOf(config.BearerToken, reader)
@@ -58,7 +58,7 @@ func (r readTransport) RoundTrip(request *http.Request) (*http.Response, error) 
 // authorities. Their requests are sent here regardless of these. It returns the configuration of another server
 // unchanged.
 func AsService(config *rest.Config) *rest.Config {
-	if config.Host != host {
+	if config.Host != Host {
 		return config
 	}
 	return &rest.Config{
@@ -73,7 +73,7 @@ type service struct{ loopback http.RoundTripper }
 // RoundTrip implements http.RoundTripper.
 func (s service) RoundTrip(request *http.Request) (*http.Response, error) {
 	here := request.Clone(request.Context())
-	here.URL.Scheme, here.URL.Host, _ = strings.Cut(host, "://")
+	here.URL.Scheme, here.URL.Host, _ = strings.Cut(Host, "://")
 	here.Host = here.URL.Host
 	return s.loopback.RoundTrip(here)
 }

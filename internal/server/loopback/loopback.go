@@ -60,7 +60,7 @@ func (l *Loopback) Token() string { return l.token }
 // context ends.
 func (l *Loopback) Config() *rest.Config {
 	return &rest.Config{
-		Host:        host,
+		Host:        Host,
 		BearerToken: l.token,
 		Transport:   l.transport,
 		QPS:         -1,

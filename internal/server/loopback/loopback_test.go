@@ -136,7 +136,7 @@ func TestServe_cancelledRequest_writesAreLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, host+"/", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, Host+"/", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
