@@ -55,6 +55,7 @@ func addAPIServices(
 	}
 	opened.Metrics = append(opened.Metrics, local.Metrics())
 	alongside(opened, local.Run)
+	alsoReady(opened, local.Ready)
 	if services.informer == nil {
 		return local, nil
 	}

@@ -165,7 +165,7 @@ func (p plane) Open(server definition.Host) (*definition.Opened, error) {
 		if err != nil {
 			return nil, err
 		}
-		opened.Ready = manifests.Ready
+		alsoReady(opened, manifests.Ready)
 		alongside(opened, manifests.Run)
 	}
 	addExtension(opened, extended)
@@ -191,12 +191,16 @@ func addExtension(opened *definition.Opened, extended *definition.Extended) {
 	if extended.Run != nil {
 		alongside(opened, extended.Run)
 	}
-	ready := opened.Ready
-	if extended.Ready == nil {
-		return
+	if extended.Ready != nil {
+		alsoReady(opened, extended.Ready)
 	}
+}
+
+// alsoReady makes the control plane ready only if a check returns nil, too.
+func alsoReady(opened *definition.Opened, check func() error) {
+	ready := opened.Ready
 	opened.Ready = func() error {
-		if err := extended.Ready(); err != nil || ready == nil {
+		if err := check(); err != nil || ready == nil {
 			return err
 		}
 		return ready()

@@ -131,8 +131,17 @@ func (a *Aggregation) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer a.askings.end()
-	all.Go(func() { a.register.Run(ctx.Done(), a.registered) })
-	all.Go(func() { a.available.Run(checkers, ctx.Done()) })
+	services := a.services.Informer().HasSyncedChecker()
+	all.Go(func() {
+		if synced(ctx, services) {
+			a.register.Run(ctx.Done(), a.registered)
+		}
+	})
+	all.Go(func() {
+		if synced(ctx, services, a.config.Services.Informer().HasSyncedChecker()) {
+			a.available.Run(checkers, ctx.Done())
+		}
+	})
 	select {
 	case <-a.registered:
 		all.Go(func() { a.followDocuments(ctx) })

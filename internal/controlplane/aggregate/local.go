@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	basemetrics "k8s.io/component-base/metrics"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	informers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
@@ -48,6 +50,7 @@ type Local struct {
 	// versions are the versions of custom resources, by group.
 	versions map[string][]string
 	start    cache.DoneChecker
+	complete atomic.Bool
 }
 
 type registration interface {
@@ -110,17 +113,42 @@ func (l *Local) Serve(group string, versions []string) {
 	l.versions[group] = slices.Clone(versions)
 }
 
+// Ready returns nil as soon as all APIServices of own versions are available, as a kube-apiserver's check
+// autoregister-completion does; before that, an error names a missing one. It stays nil if they change later. It may be
+// called concurrently.
+func (l *Local) Ready() error {
+	if l.complete.Load() {
+		return nil
+	}
+	known := l.informers.Apiregistration().V1().APIServices().Lister()
+	for _, s := range l.own {
+		stored, err := known.Get(s.Name)
+		if err != nil || stored.Spec.Service == nil && !helper.IsAPIServiceConditionTrue(stored, apiregistrationv1.Available) {
+			return fmt.Errorf("the APIService %s is not available yet", s.Name)
+		}
+	}
+	l.complete.Store(true)
+	return nil
+}
+
 // Run maintains the APIServices until the context ends.
 func (l *Local) Run(ctx context.Context) {
 	l.informers.StartWithContext(ctx)
 	defer l.informers.Shutdown()
-	if !cache.WaitFor(ctx, "", l.start) {
+	services := l.informers.Apiregistration().V1().APIServices().Informer()
+	if !synced(ctx, services.HasSyncedChecker(), l.start) {
 		return
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { l.register.Run(workers, ctx.Done()) })
 	all.Go(func() { l.available.Run(1, ctx.Done()) })
+}
+
+// synced waits until upstream's controllers can start. They wait themselves, but poll every 100 ms, and log an error if
+// the server stops before.
+func synced(ctx context.Context, all ...cache.DoneChecker) bool {
+	return cache.WaitFor(ctx, "", all...)
 }
 
 func nameOf(v schema.GroupVersion) string { return v.Version + "." + v.Group }
