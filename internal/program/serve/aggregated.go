@@ -189,6 +189,8 @@ func (m *aggregatedFiles) metrics() []prometheus.Collector {
 
 func (m *aggregatedFiles) background(ctx context.Context) { m.front.Run(ctx) }
 
+func (m *aggregatedFiles) followers() []func(context.Context) error { return nil }
+
 func (m *aggregatedFiles) controllers(func(string) error) []func(context.Context) error { return nil }
 
 func (m *aggregatedFiles) initialize(context.Context) error { return nil }

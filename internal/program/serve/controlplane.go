@@ -127,8 +127,8 @@ type controlPlaneService struct {
 
 var _ modeService = (*controlPlaneService)(nil)
 
-func (m *controlPlaneService) controllers(readyBut func(check string) error) []func(context.Context) error {
-	return append(m.standaloneService.controllers(readyBut), m.plane.Run)
+func (m *controlPlaneService) followers() []func(context.Context) error {
+	return append(m.standaloneService.followers(), m.plane.Run)
 }
 
 // checks wait for the control plane's initialization.

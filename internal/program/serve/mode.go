@@ -93,8 +93,11 @@ type modeService interface {
 	// checks returns the mode's checks of /readyz.
 	checks() []healthz.HealthChecker
 	metrics() []prometheus.Collector
-	// controllers returns clients of the server itself. Each returns when its context ends, or with an error that
-	// ends the server. readyBut returns the error of the first failing check of /readyz other than the named one.
+	// followers returns clients of the server itself that keep current what its answers depend on, until requests are
+	// rejected. Each returns when its context ends, or with an error that ends the server.
+	followers() []func(ctx context.Context) error
+	// controllers returns further clients, which end as soon as the server drains. readyBut returns the error of the first
+	// failing check of /readyz other than the named one.
 	controllers(readyBut func(check string) error) []func(ctx context.Context) error
 	// initialize creates the initial objects, such as the namespace default, once the storages are connected.
 	initialize(ctx context.Context) error

@@ -72,8 +72,8 @@ func (r *running) startBackground(ctx context.Context, work *sync.WaitGroup) {
 	work.Go(func() { m.api.CheckStreams(ctx) })
 }
 
-// startClients starts the server's own controllers, and the informers on which hooks rely until requests are
-// rejected. Both are clients of the server itself. A client that cannot continue calls fail.
+// startClients starts the server's own controllers, and the informers on which hooks and admission rely until requests
+// are rejected. Both are clients of the server itself. A client that cannot continue calls fail.
 func (r *running) startClients(controllers, informers context.Context, work *sync.WaitGroup, fail context.CancelCauseFunc) {
 	must := func(ctx context.Context, run func(context.Context) error) {
 		work.Go(func() {
@@ -92,6 +92,9 @@ func (r *running) startClients(controllers, informers context.Context, work *syn
 		}
 	}
 	must(informers, r.machinery.model.informers.Run)
+	for _, run := range r.machinery.api.mode.followers() {
+		must(informers, run)
+	}
 	for _, run := range r.machinery.api.mode.controllers(r.readyBut) {
 		must(controllers, run)
 	}

@@ -377,15 +377,21 @@ func (m *standaloneService) checks() []healthz.HealthChecker {
 
 func (m *standaloneService) metrics() []prometheus.Collector { return revocationMetrics(m.certs) }
 
-func (m *standaloneService) controllers(func(string) error) []func(context.Context) error {
+func (m *standaloneService) followers() []func(context.Context) error {
 	all := []func(context.Context) error{m.rights.Run}
-	if m.plan.DeletesNamespaces() {
-		all = append(all, func(ctx context.Context) error { return m.namespaces.RunDeletion(ctx, m.loopback.Config(), m.content) })
-	}
 	if m.fairness != nil {
 		all = append(all, m.fairness.Run)
 	}
 	return all
+}
+
+func (m *standaloneService) controllers(func(string) error) []func(context.Context) error {
+	if !m.plan.DeletesNamespaces() {
+		return nil
+	}
+	return []func(context.Context) error{
+		func(ctx context.Context) error { return m.namespaces.RunDeletion(ctx, m.loopback.Config(), m.content) },
+	}
 }
 
 func (m *standaloneService) initialize(ctx context.Context) error {
