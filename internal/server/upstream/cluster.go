@@ -14,6 +14,7 @@ import (
 
 	"github.com/annexapi/annex/internal/identity/credential"
 	"github.com/annexapi/annex/internal/wire/push"
+	"github.com/annexapi/annex/internal/wire/stacks"
 )
 
 // withAuthentication authenticates requests. It answers 401 if the caller is unknown, and 503 if the cluster could
@@ -113,7 +114,7 @@ func withSeatsGivenUp(handler http.Handler, seated func(http.Handler) http.Handl
 		}
 		d.begun, d.ended = make(chan struct{}), make(chan any, 1)
 		go func() {
-			defer func() { d.ended <- recover() }()
+			defer func() { d.ended <- stacks.WithStack(recover()) }()
 			handler.ServeHTTP(w, r)
 		}()
 		select {

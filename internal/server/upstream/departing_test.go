@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -417,17 +418,20 @@ func TestSeats_unreadList_isGivenUp(t *testing.T) {
 	})
 }
 
-func TestSeats_listThatPanics_panicsOutside(t *testing.T) {
-	handler := withDeparture(withSeatsGivenUp(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("of the handler") }), seats))
+func TestSeats_listThatPanics_panicsOutsideWithItsStack(t *testing.T) {
+	handler := withDeparture(withSeatsGivenUp(http.HandlerFunc(listThatPanics), seats))
 	defer func() {
-		if reason := recover(); reason != "of the handler" {
-			t.Errorf("recovered %v", reason)
+		reason := fmt.Sprint(recover())
+		if !strings.HasPrefix(reason, "of the handler\n") || !strings.Contains(reason, ".listThatPanics(") {
+			t.Errorf("recovered %s", reason)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	handler.ServeHTTP(httptest.NewRecorder(), resourceRequest("list", httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx)))
 }
+
+func listThatPanics(http.ResponseWriter, *http.Request) { panic("of the handler") }
 
 // slowWriter blocks until its client reads.
 type slowWriter struct {
