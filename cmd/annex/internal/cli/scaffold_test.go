@@ -58,7 +58,12 @@ func annex(t *testing.T, line string) {
 func tree(t *testing.T, dir, checkout string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	near, err := filepath.Rel(dir, checkout) // as go.mod has it if the checkout is in the folder of temporary files
+	if err != nil {
+		t.Fatal(err)
+	}
+	inSample := strings.NewReplacer("=> "+checkout, "=> ../..", "=> "+filepath.ToSlash(near), "=> ../..")
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -73,7 +78,7 @@ func tree(t *testing.T, dir, checkout string) map[string]string {
 			return nil
 		}
 		text, err := os.ReadFile(path)
-		files[filepath.ToSlash(rel)] = strings.ReplaceAll(string(text), "=> "+checkout, "=> ../..")
+		files[filepath.ToSlash(rel)] = inSample.Replace(string(text))
 		return err
 	})
 	if err != nil {
