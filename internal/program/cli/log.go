@@ -64,7 +64,7 @@ func logTo(ctx context.Context, w io.Writer, format logFormat, verbosity int) {
 	_ = flags.Set("v", strconv.Itoa(verbosity)) // the value is a number
 	// klog's formatting functions put the severity into the text line and do not use the logger. As structured
 	// messages, their warnings would have level INFO.
-	handler = calmed{handler, ctx.Done()}
+	handler = calmed{handler, ctx.Err}
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(handler), klog.ContextualLogger(true), klog.WriteKlogBuffer(func(line []byte) {
 		logLine(slog.New(handler), line)
 	}))
@@ -77,7 +77,7 @@ func logTo(ctx context.Context, w io.Writer, format logFormat, verbosity int) {
 // the program stops. Both happen at every stop of a server with controllers that write and watch.
 type calmed struct {
 	slog.Handler
-	stopping <-chan struct{}
+	stopped func() error // returns nil until the program stops
 }
 
 // Handle implements slog.Handler.
@@ -94,22 +94,17 @@ func (c calmed) Handle(ctx context.Context, r slog.Record) error {
 
 // WithAttrs implements slog.Handler.
 func (c calmed) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return calmed{c.Handler.WithAttrs(attrs), c.stopping}
+	return calmed{c.Handler.WithAttrs(attrs), c.stopped}
 }
 
 // WithGroup implements slog.Handler.
 func (c calmed) WithGroup(name string) slog.Handler {
-	return calmed{c.Handler.WithGroup(name), c.stopping}
+	return calmed{c.Handler.WithGroup(name), c.stopped}
 }
 
 // expected reports whether a disconnected client or the stop of the program explains an error.
 func (c calmed) expected(r slog.Record) bool {
-	stopping := false
-	select {
-	case <-c.stopping:
-		stopping = true
-	default:
-	}
+	stopping := c.stopped() != nil
 	expected := stopping && endedByStop(r.Message)
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == "err" {

@@ -119,13 +119,16 @@ func TestLog_clientGone_isInformation(t *testing.T) {
 		"something else":                                                                    "ERROR",
 	} {
 		var out strings.Builder
-		slog.New(calmed{slog.NewTextHandler(&out, nil), nil}).With("logger", "UnhandledError").Error("Unhandled Error", "err", text)
+		slog.New(calmed{slog.NewTextHandler(&out, nil), t.Context().Err}).
+			With("logger", "UnhandledError").
+			Error("Unhandled Error", "err", text)
 		if !strings.Contains(out.String(), "level="+want) {
 			t.Errorf("%s, want %s", out.String(), want)
 		}
 	}
 	var out strings.Builder
-	slog.New(calmed{slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}), nil}).Error("Unhandled Error", "err", gone)
+	slog.New(calmed{slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}), t.Context().Err}).
+		Error("Unhandled Error", "err", gone)
 	if out.Len() > 0 {
 		t.Errorf("logged although information is not: %s", out.String())
 	}
@@ -133,9 +136,9 @@ func TestLog_clientGone_isInformation(t *testing.T) {
 
 func TestLog_endByStop_isInformation(t *testing.T) {
 	t.Parallel()
-	stop := make(chan struct{})
+	ctx, stop := context.WithCancel(t.Context())
 	var out strings.Builder
-	logger := slog.New(calmed{slog.NewTextHandler(&out, nil), stop}).With("logger", "UnhandledError")
+	logger := slog.New(calmed{slog.NewTextHandler(&out, nil), ctx.Err}).With("logger", "UnhandledError")
 	logAll := func() string {
 		out.Reset()
 		logger.Error("Unable to sync caches")
@@ -148,7 +151,7 @@ func TestLog_endByStop_isInformation(t *testing.T) {
 	if logged := logAll(); strings.Count(logged, "level=ERROR") != 5 {
 		t.Errorf("of a program that runs: %s", logged)
 	}
-	close(stop)
+	stop()
 	if logged := logAll(); strings.Count(logged, "level=INFO") != 5 {
 		t.Errorf("of a program that stops: %s", logged)
 	}
